@@ -54,6 +54,13 @@ def find(where: str | Path) -> Place:
     return Place(entry.folder) if entry.folder is not None else Place(prepare(text, entry))
 
 
+def folder_here(name: str) -> Path | None:
+    """The folder of a dataset of the catalog, where it is on this machine; nothing is fetched or made."""
+    if (entry := catalog().find(name)) is None or state(name, entry) != "dataset":
+        return None
+    return dataset_folder(name, entry) if entry.folder is None else Path(entry.folder)
+
+
 def named(source: str | Path) -> tuple[str, Entry] | None:
     """The name and the entry that a source of an import is, where there is no such file or folder; None for other sources.
 

@@ -55,6 +55,7 @@ def run(config: WebConfig) -> WebResult:
                 home=home,
                 datasets=absolute(config.datasets),
                 storage=absolute(config.storage),
+                beside=str(Path.cwd()),
                 address=config.address,
                 host=config.host,
                 port=listener.getsockname()[1],

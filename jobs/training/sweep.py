@@ -75,7 +75,7 @@ def describe(result: Swept, verdicts: Sequence[str] = ()) -> SweepResult:
         lines += [f"    {name}: {to_text(value)}" for name, value in best.choice.items()]
     if not result.best:
         lines.append(f"  No configuration has both finished and measured {objective.metric}: there is no best one.")
-    lines += [f"  {one}" for one in verdicts]
+    lines += [f"  {one}" for one in (*verdicts, objective.caution if result.best else "") if one]
     look = {"folder": experiment.folder, "runs": experiment.look, **experiment.views}
     if result.best:
         place, mark, options = next(iter(result.best.values())).folders[0].partition("?")  # of a URI

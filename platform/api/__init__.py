@@ -9,11 +9,12 @@
 Plain data goes in and comes out (`told`); nothing is printed or asked; errors are d3ray's. The `d3ray` command does the same.
 """
 
+from ..settings.objective import caution
 from . import datasets
 from .configs import algorithm, algorithms, check, problems, schema
 from .handle import ExperimentHandle
 from .planning import expected, plan
-from .policies import about, act, export, promote, record, rollback
+from .policies import about, act, export, judges, promote, record, rollback
 from .reports import report, verdicts
 from .submitting import list, open, submit
 
@@ -23,10 +24,12 @@ __all__ = [
     "act",
     "algorithm",
     "algorithms",
+    "caution",
     "check",
     "datasets",
     "expected",
     "export",
+    "judges",
     "list",
     "open",
     "plan",

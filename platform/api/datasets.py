@@ -17,7 +17,7 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +31,25 @@ from ...data.storage.files import storage_errors
 from ..settings.config import absolute
 from ..storage.experiments import check_name
 from ..words import space_text
+from .elsewhere import elsewhere
 from .places import Submission
 from .processes import Processes
-from .told import Job, by_experiment, newest
-from .told_data import Chart, Column, DataJobName, DatasetStatus, EpisodeAbout, EpisodeSteps, Finding, Inspected, Moments
+from .tables import renames, table
+from .told import Job, Status, by_experiment, newest
+from .told_data import (
+    Chart,
+    Column,
+    DataJobName,
+    DatasetStatus,
+    EpisodeAbout,
+    EpisodeSteps,
+    Finding,
+    Inspected,
+    Moments,
+    Table,
+)
 
+__all__ = ["FOLDER", "DatasetHandle", "derive", "ingest", "list", "open", "renames", "table"]
 FOLDER = "./datasets"
 _POLL_SECONDS = 0.2
 _MOST_STEPS = 2000  # of an episode that is told
@@ -54,14 +68,15 @@ class DatasetHandle:
     Args:
         name: Its name, also its folder's.
         folder: Where datasets lie.
+        at: Where this one lies, if elsewhere: then it is looked at and derived from, and not changed.
 
     Raises:
         ConfigError: the name cannot be a folder's, as `../other`.
     """
 
-    def __init__(self, name: str, folder: str) -> None:
+    def __init__(self, name: str, folder: str, at: Path | None = None) -> None:
         check_name(name)
-        self.name, self.root, self.place = name, folder, Processes()
+        self.name, self.root, self.place, self._at = name, folder, Processes(), at
 
     def __repr__(self) -> str:
         return f"DatasetHandle({self.name!r}, {self.root!r})"
@@ -69,7 +84,12 @@ class DatasetHandle:
     @property
     def folder(self) -> Path:
         """Where it lies."""
-        return Path(self.root) / self.name
+        return self._at or Path(self.root) / self.name
+
+    def check_own(self) -> None:
+        """Raises ConfigError where it lies elsewhere."""
+        if self._at is not None:
+            raise ConfigError(f"{self.name} lies in {self._at}, outside of {self.root}: it is changed there.")
 
     def status(self) -> DatasetStatus:
         """How it stands. Raises ConfigError: there is no such dataset, and nobody makes it."""
@@ -80,6 +100,7 @@ class DatasetHandle:
         log = "" if job is None else self.place.log(job)
         remarks = [line.rpartition("\r")[2].strip() for line in log.splitlines() if line.strip()]
         told: dict[str, Any] = {"name": self.name, "folder": str(self.folder), "remarks": remarks, "job": job}
+        told["elsewhere"] = self._at is not None
         if job is not None and job.is_alive:
             return DatasetStatus(**told, state="RUNNING", changed=job.started)
         try:
@@ -91,6 +112,8 @@ class DatasetHandle:
                     raise ConfigError(said, missing=True) from None
                 raise ConfigError(str(error)) from None
             said = remarks[-1] if remarks else job.message or "it ended without a word"
+            table = self.table()
+            told["lacking"] = table.lacking if table else []
             return DatasetStatus(**told, state="FAILED", reason=said, changed=job.ended or job.started)
         if job is not None and job.state != "SUCCEEDED":  # one that was to replace it; it is as it was
             told["reason"] = remarks[-1] if remarks else job.message
@@ -122,6 +145,11 @@ class DatasetHandle:
         job = newest(self.place.jobs(self.name, self.root))
         said = [] if job is None else self.place.config(job).get("source", [])
         return [path for path in ([said] if isinstance(said, str) else said) if Path(path).exists()]
+
+    def table(self) -> Table | None:
+        """The first table that it was made from, with what was said of its columns; None: there is none."""
+        rename = None if (job := newest(self.place.jobs(self.name, self.root))) is None else self.place.config(job).get("rename")
+        return next(filter(None, (table(file, rename) for file in self.sources())), None)
 
     def inspect(self) -> Inspected:
         """What is in it, and what the doctor finds. Raises DataError: it cannot be read."""
@@ -194,11 +222,15 @@ class DatasetHandle:
     def again(self, **settings: Any) -> None:
         """Brings it in once more from the same files, with further decisions; it stays as it is until that is done.
 
-        Raises ConfigError: its files are gone, or it is being made.
+        A decision that is None is taken back.
+
+        Raises ConfigError: its files are gone, it is being made, or it lies elsewhere.
         """
+        self.check_own()
         if not (sources := self.sources()):
             raise ConfigError(f"The files that {self.name} was made from are gone: bring them in again.")
-        ingest(sources, self.name, folder=self.root, replace=True, **{**self.settings(), **settings})
+        said = {key: value for key, value in {**self.settings(), **settings}.items() if value is not None}
+        ingest(sources, self.name, folder=self.root, replace=True, **said)
 
     def cancel(self) -> None:
         """Stops who makes it; nothing of it is left. Raises ConfigError: nobody does."""
@@ -208,7 +240,8 @@ class DatasetHandle:
         self.place.stop(job)
 
     def delete(self) -> None:
-        """Deletes its folder. Raises ConfigError: there is none, or it is being made; StorageError."""
+        """Deletes its folder. Raises ConfigError: there is none, it is being made, or it lies elsewhere; StorageError."""
+        self.check_own()
         jobs = self.place.jobs(self.name, self.root)
         if any(job.is_alive for job in jobs):
             raise ConfigError(f"{self.name} is being made: cancel that first.")
@@ -271,31 +304,48 @@ def _made(job: DataJobName, config: Mapping[str, Any], name: str, folder: str, r
     return handle
 
 
-def columns(file: str | Path) -> builtins.list[str]:
-    """What the columns of a CSV file are called; none where it is no table."""
-    from ...data.formats.tabular.csv_cells import header
-    from ...data.formats.tabular.csv_table import is_table
+def open(name: str, *, folder: str = FOLDER, experiments: Iterable[Status] = (), beside: str | None = None) -> DatasetHandle:
+    """A dataset of a folder, one that is being made, or one that lies elsewhere, by the name that `list` gives it.
 
-    return header(Path(file))[0] if is_table(Path(file)) else []
-
-
-def open(name: str, *, folder: str = FOLDER) -> DatasetHandle:
-    """A dataset of a folder, or one that is being made. Raises ConfigError: there is none; the nearest name is said."""
-    handle = DatasetHandle(name, absolute(folder))
-    handle.status()
+    Raises ConfigError: there is none; the nearest name is said.
+    """
+    root = absolute(folder)
+    handle = DatasetHandle(name, root)
+    try:
+        handle.status()
+    except ConfigError as error:
+        if not error.missing or (at := elsewhere(root, _taken(root), experiments, beside).get(name)) is None:
+            raise
+        return DatasetHandle(name, root, at)
     return handle
 
 
-def list(folder: str = FOLDER) -> builtins.list[DatasetStatus]:
-    """Every dataset of a folder, and those that are being made or could not be, those first that changed last."""
+def list(folder: str = FOLDER, *, experiments: Iterable[Status] = (), beside: str | None = None) -> builtins.list[DatasetStatus]:
+    """Every dataset of a folder, and those that are being made or could not be, those first that changed last.
+
+    Args:
+        folder: Where datasets lie.
+        experiments: What these learned from is listed too, wherever it lies on this machine.
+        beside: A further folder whose datasets are listed too, those of its folders included; None: none.
+    """
     root = absolute(folder)
     found, jobs = builtins.list[DatasetStatus](), by_experiment(Processes().jobs(None, root))
-    for name in dict.fromkeys([*_names(root), *jobs]):
+    own = dict.fromkeys([*_names(root), *jobs])
+    others = elsewhere(root, own, experiments, beside)
+    for one in [DatasetHandle(name, root, others.get(name)) for name in [*own, *others]]:
         try:
-            found.append(DatasetHandle(name, root).status_with(newest(jobs.get(name, []))))
+            found.append(one.status_with(newest(jobs.get(one.name, []))))
         except D3rayError as error:  # one that is damaged does not hide the others
-            found.append(DatasetStatus(name=name, folder=str(Path(root) / name), state="FAILED", reason=str(error)))
+            found.append(
+                DatasetStatus(
+                    name=one.name, folder=str(one.folder), state="FAILED", reason=str(error), elsewhere=one.name in others
+                )
+            )
     return sorted(found, key=lambda status: -status.changed)
+
+
+def _taken(root: str) -> set[str]:
+    return {*_names(root), *by_experiment(Processes().jobs(None, root))}
 
 
 def _names(root: str) -> builtins.list[str]:

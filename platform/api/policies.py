@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from ...data.errors import ConfigError
+from ...data.dataset import Dataset
+from ...data.errors import ConfigError, D3rayError
 from ...data.spec import Box, Environment
 from ...data.storage.claims import scratch_names
 from ...data.storage.files import storage_errors
@@ -24,6 +25,7 @@ from ..tracking.registered import is_registered
 from ..words import space_text
 from .processes import Processes
 from .told import Policy, PolicyAbout, Promotion, Rollback, Video
+from .told_data import DatasetStatus
 
 Format = Literal["onnx", "torchscript", "torch.export", "package"]
 _ENDINGS: dict[Format, str] = {"onnx": ".onnx", "torchscript": ".pt", "torch.export": ".pt2", "package": ""}
@@ -197,7 +199,46 @@ def about(source: str, *, seed: int | None = None, storage: str = "./d3ray_resul
         names=seen.names if isinstance(seen, Box) else None,
         remembers=bool(record.state_inputs or record.noise_inputs),
         environment=record.environment.id if record.environment else None,
+        fingerprint=record.data.fingerprint if record.data else None,
     )
+
+
+def judges(
+    source: str, among: Sequence[DatasetStatus], *, seed: int | None = None, storage: str = "./d3ray_results"
+) -> list[DatasetStatus]:
+    """Of datasets those whose logs can judge a policy: of its spaces, with two episodes or more.
+
+    Those of its environment come first, and last of them what it learned from.
+
+    Args:
+        source: As `export` takes it.
+        among: Datasets.
+        seed: As for `export`.
+        storage: As for `export`.
+
+    Raises:
+        ConfigError: there is no such policy.
+        StorageError: it cannot be read.
+    """
+    from ...algos.environments.spaces import check_spaces
+    from ...algos.export.package import read_record
+    from ...data.frames import stacked_spec
+
+    with _packaged(source, seed, storage) as (package, _):
+        record = read_record(package)
+
+    def fits(one: DatasetStatus) -> bool:
+        try:
+            spec = stacked_spec(Dataset.open(one.folder).spec, record.frames)
+            check_spaces(spec, record.spaces, one.name, "the policy", fewer_actions="fitted")
+        except D3rayError:
+            return False
+        return one.n_episodes > 1
+
+    found, data = [one for one in among if one.state == "READY" and fits(one)], record.data and record.data.fingerprint
+    learned_in = next((one.environment for one in found if one.fingerprint == data), None)
+    environment = record.environment.id if record.environment else learned_in
+    return sorted(found, key=lambda one: (one.environment != environment, one.fingerprint == data))
 
 
 def act(source: str, observation: Any, *, seed: int | None = None, storage: str = "./d3ray_results") -> Any:

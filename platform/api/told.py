@@ -135,6 +135,7 @@ class Status(Told):
     best: Best | None = None
     errors: list[Fault] = []
     trouble: list[str] = []  # what could not be read
+    datasets: list[str] = []  # what its trials learn from: folders, URIs or catalog names
     trials: list[TrialStatus] = []
     job: Job | None = None  # the newest that ran it, where one is known
 
@@ -295,6 +296,7 @@ class PolicyAbout(Told):
     names: tuple[str, ...] | None  # what these entries are called, in their order; None where that is not known
     remembers: bool  # it has a memory, or draws: one observation does not settle its action
     environment: str | None
+    fingerprint: str | None  # of what it learned from; None: not known
 
 
 class Planned(Told):

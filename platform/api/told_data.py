@@ -16,6 +16,7 @@ class DatasetStatus(Told):
     folder: str
     state: Literal["RUNNING", "READY", "FAILED"]
     reason: str = ""  # why it was not made
+    lacking: tuple[str, ...] = ()  # of episode, observation, action and reward, what no column of its table is said to be
     remarks: tuple[str, ...] = ()  # what the job that makes it, or made it, has said
     n_episodes: int = 0
     n_transitions: int = 0
@@ -28,6 +29,7 @@ class DatasetStatus(Told):
     environment: str | None = None
     fingerprint: str = ""
     changed: float = 0.0  # seconds since 1970
+    elsewhere: bool = False  # it lies outside of the folder of datasets, and is not changed from there
     job: Job | None = None  # the newest that made it, where one is known
 
 
@@ -87,6 +89,11 @@ class Inspected(Told):
     notes: list[str]  # what importers decided
     provenance: dict[str, Any]
 
+    @property
+    def advice(self) -> dict[str, tuple[Any, str]]:
+        """Settings of an algorithm that make up for what was found, each with what that is."""
+        return {name: (value, one.title) for one in reversed(self.findings) for name, value in one.settings.items()}
+
 
 class EpisodeAbout(Told):
     """An episode in a list."""
@@ -105,3 +112,20 @@ class EpisodeSteps(Told):
     columns: dict[str, list[float | int | None]]  # by name, as `observation 0`, `action 1` (or their names), `reward`
     has_images: bool
     every: int  # 1: all steps
+
+
+class TableColumn(Told):
+    """A column of a table that is to become a dataset."""
+
+    name: str  # what the file calls it
+    usual: str  # what it is by that name; empty: nobody knows
+    role: str  # what it was said to be, or may be: a guess; empty: neither
+    values: list[str]  # the first of them
+
+
+class Table(Told):
+    """A file with a row a step."""
+
+    columns: list[TableColumn]
+    roles: list[str]  # what a column may be
+    lacking: list[str]  # of episode, observation, action and reward those that no column is said to be

@@ -46,6 +46,7 @@ class TrialView:
     at: float | None = None  # seconds since 1970 of its newest sign of life
     attempts: int = 0  # how often a worker began it
     data: str = ""  # fingerprint of its data
+    source: str = ""  # where these lie, or what they are called
     title: str = ""  # what it was called; empty: after its experiment
 
     @property
@@ -191,6 +192,11 @@ class View:
     def losses(self) -> tuple[str, ...]:
         """Those of `main_losses` that any trial has, in that order."""
         return main_losses(name for trial in self.trials for losses in trial.losses.values() for name in losses)
+
+    @property
+    def datasets(self) -> list[str]:
+        """What its trials learn from: folders, URIs or catalog names."""
+        return list(dict.fromkeys(trial.source for trial in self.trials if trial.source))
 
     @property
     def is_running(self) -> bool:

@@ -170,7 +170,7 @@ class StatusReader:
         about: dict[str, Any] = {
             **{"identity": identity, "number": trial.number, "configuration": configuration, "chosen": chosen, "kind": kind},
             **{"seeds": trial.seeds, "n_steps": trial.n_steps, "data": str(trial.dataset.get("fingerprint"))},
-            "title": trial.title,
+            **{"source": str(trial.dataset.get("source") or ""), "title": trial.title},
         }
         ended = trial.status
         if len(ended) == len(trial.seeds):

@@ -21,6 +21,22 @@ _LEVEL = 0.95
 Mode = Literal["max", "min"]
 
 
+def caution(metric: str) -> str:
+    """What a metric by which configurations are compared does not say of policies; empty where it is what they return."""
+    last = metric.rpartition("/")[2]
+    if metric.startswith("evaluation/"):
+        return ""
+    if "action" in last:
+        says = "how alike a policy acts to whoever made the logs"
+    elif "error" in last or "loss" in last:
+        says = "how well something learned fits the data"
+    else:
+        says = "what an algorithm takes its policy to be worth"
+    return (
+        f"{metric} says {says}, not what a policy returns, and does not rank policies: play the best ones, or judge them by logs."
+    )
+
+
 class Objective(Config):
     """A metric, whether its largest or smallest value is looked for, and how seeds count. `objective: METRIC` is short for it."""
 
@@ -37,6 +53,11 @@ class Objective(Config):
     def direction(self) -> Mode:
         """The mode, given or implied by the metric."""
         return self.mode or ("min" if is_cost(self.metric) else "max")
+
+    @property
+    def caution(self) -> str:
+        """What the metric does not say of policies, in a sentence; empty where it is what they return."""
+        return caution(self.metric)
 
     def is_better(self, value: float, than: float) -> bool:
         """Whether a value is better than another."""

@@ -27,6 +27,7 @@ from ...data.errors import ConfigError, did_you_mean
 
 CHAMPION = "champion"
 FEWEST = 20  # episodes of which a bootstrap may be asked for a lower bound
+_GATE = "d3ray.gate."  # what tags begin with that keep how a version passed
 _HISTORY = "d3ray.champions"
 _KEPT = 200  # versions of the history: a tag has 5,000 characters
 
@@ -121,11 +122,28 @@ def decide(
     )
 
 
+def passed_by(version: str, tags: Mapping[str, str]) -> Promotion | None:
+    """How a version passed, as its tags keep it, without a sentence; None: it did not pass, or not by this gate."""
+    kept = {key.removeprefix(_GATE): value for key, value in tags.items() if key.startswith(_GATE)}
+    if not {"mean", "lower", "above"} <= kept.keys():
+        return None
+    by = Evidence(
+        version,
+        kept.get("by", "play"),
+        float(kept["mean"]),
+        float(kept["lower"]),
+        episodes=int(kept["episodes"]) if "episodes" in kept else None,
+        ess=float(kept["ess"]) if "ess" in kept else None,
+        source=kept.get("judgement", ""),
+    )
+    return Promotion(True, "", by, by, float(kept["above"]), "what it was held against")
+
+
 def crown(client: Any, model: Any, candidate: str, champion: str | None, gate: Mapping[str, Any]) -> None:
     """Makes a version of a registered model its champion in place of another, and notes what it had to pass."""
     for key, value in gate.items():
         if value is not None:
-            client.set_model_version_tag(model.name, candidate, f"d3ray.gate.{key}", str(value))
+            client.set_model_version_tag(model.name, candidate, f"{_GATE}{key}", str(value))
     history = champions(model.tags, champion)
     client.set_registered_model_tag(model.name, _HISTORY, " ".join([*history, candidate][-_KEPT:]))
     client.set_registered_model_alias(model.name, CHAMPION, candidate)

@@ -11,7 +11,7 @@ champion's, or where there is none below that of the mean.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from ...algos.export.package import read_package
 from ...data.errors import ConfigError, StorageError
 from ...data.spec import Environment
 from ..statistics import bootstrap_interval
-from .gate import CHAMPION, FEWEST, Evidence, Promotion, back_to, champions, crown, decide, model_of
+from .gate import CHAMPION, FEWEST, Evidence, Promotion, back_to, champions, crown, decide, model_of, passed_by
 from .models import CANDIDATE
 from .registered import registered_package, registry, tracking_uri
 
@@ -84,7 +84,8 @@ def _without_playing(client: Any, model: Any, candidate: str, champion: str | No
     """What needs no episodes: of a champion, of a model of the dynamics, or where nothing could be compared."""
     name = model.name
     if candidate == champion:
-        return Promotion(True, f"Version {champion} of {name} is the champion already.")
+        found = passed_by(candidate, tags) or Promotion(True, "")
+        return replace(found, why=f"Version {champion} of {name} is the champion already.")
     if ERROR in tags:
         return _of_model(client, model, candidate, champion)
     if "d3ray.value" not in tags:

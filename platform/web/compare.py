@@ -59,7 +59,10 @@ def show(site: At, request: Request) -> Response:
     names, table = _asked(site, request)
     found = differing([row.settings for row in table])
     drawn = [row for row in table if row.result.value is not None]
-    axes, lines = parallel([[*(row.settings.get(key) for key in found), row.result.value] for row in drawn], [*found, "value"])
+    searched = differing([row.settings for row in drawn])
+    axes, lines = parallel(
+        [[*(row.settings.get(key) for key in searched), row.result.value] for row in drawn], [*searched, "value"]
+    )
     known = d3ray.list(site.storage, address=site.address)
     labels = [f"{row.of.name} {row.result.label}".strip() for row in drawn]
     drawing = {"axes": axes, "lines": [*zip(labels, lines, strict=False)], "width": WIDTH, "height": HEIGHT}

@@ -20,18 +20,13 @@ SHIPPED = {
     "cartpole-replay": ("d3ray/cartpole-replay", "balancing a pole, two actions"),
     "pendulum-replay": ("d3ray/pendulum-replay", "swinging a pole up, a torque as action"),
 }
-ROLES = ("episode", "reward", "terminated", "truncated", "log_prob")  # a CSV's columns beside observations and actions
+_KINDS = {"continuous": False, "discrete": True}
 _PAGE = 10  # episodes of a list
 _SHOWN = 100  # datasets of a list
 _FRAMES = 40  # of a film strip
 _ID = re.compile(r"[\w./-]+")
 
 router = APIRouter(prefix="/datasets")
-
-
-def handle(site: Site, name: str) -> d3ray.datasets.DatasetHandle:
-    """Of a dataset. Raises ConfigError: there is none."""
-    return d3ray.datasets.open(name, folder=site.datasets)
 
 
 @router.get("")
@@ -66,11 +61,11 @@ def bring_in(site: At, pairs: Pairs, said: Said) -> Response:
     ids = [value for key, value in pairs if key == "upload"]
     name = said.get("name", "").strip()
     d3ray.datasets.DatasetHandle(name, site.datasets)  # which refuses names that cannot be a folder's
-    if any(name == other.name for other in d3ray.datasets.list(site.datasets)):
+    if any(name == other.name for other in site.watch.datasets()):
         raise ConfigError(f"There is a dataset {name!r} already: choose another name, or delete it first.")
     if not ids:
         raise ConfigError("No file has come in yet: choose one first.")
-    settings = decisions(said)
+    settings = {key: value for key, value in decisions(said).items() if value is not None}
     files = site.uploads.take(ids, _files(site, name))
     images = [file for file in files if file.suffix.lower() == ".zip"]
     tables = [file for file in files if file not in images]
@@ -95,9 +90,9 @@ def shipped(site: At, said: Said) -> Response:
 
 @router.get("/{name}")
 def show(site: At, request: Request, name: str, start: int = 0) -> Response:
-    mine = handle(site, name)
+    mine = site.watch.dataset(name)
     now = mine.status()
-    told: dict[str, Any] = {"one": now, "settings": _said(mine), "columns": _columns(mine), "roles": ROLES}
+    told: dict[str, Any] = {"one": now, "settings": _said(mine), "table": mine.table()}
     told["projects"] = site.records.projects()
     if now.state == "READY":
         start = max(0, min(start, now.n_episodes - 1))
@@ -111,15 +106,16 @@ def show(site: At, request: Request, name: str, start: int = 0) -> Response:
 
 @router.get("/{name}/inspected")
 def inspected(site: At, request: Request, name: str) -> Response:
-    mine = handle(site, name)
-    seen = mine.inspect()
+    mine = site.watch.dataset(name)
+    seen = site.watch.inspected(name)
+    assert seen is not None  # since it was waited for
     found = [(one, mending.training(one, name), mending.todo(one)) for one in seen.findings]
     return site.page(request, "datasets/inspected.html", one=mine.status(), seen=seen, findings=found)
 
 
 @router.get("/{name}/episodes/{index}")
 def episode(site: At, request: Request, name: str, index: int) -> Response:
-    mine = handle(site, name)
+    mine = site.watch.dataset(name)
     found = mine.episode(index)
     count = found.about.steps
     frames = [k * count // min(_FRAMES, count) for k in range(min(_FRAMES, count))] if found.has_images else []
@@ -128,55 +124,57 @@ def episode(site: At, request: Request, name: str, index: int) -> Response:
 
 @router.get("/{name}/episodes/{index}/steps.json")
 def steps(site: At, name: str, index: int) -> Response:
-    return JSONResponse(handle(site, name).episode(index).model_dump(mode="json"))
+    return JSONResponse(site.watch.dataset(name).episode(index).model_dump(mode="json"))
 
 
 @router.get("/{name}/episodes/{index}/{step}.png")
 def image(site: At, name: str, index: int, step: int) -> Response:
-    content = handle(site, name).image(index, step)
+    content = site.watch.dataset(name).image(index, step)
     return Response(content, media_type="image/png", headers={"Cache-Control": "private, max-age=3600"})
 
 
 @router.post("/{name}/again")
 def again(site: At, name: str, said: Said) -> Response:
-    mine = handle(site, name)
-    settings = mine.settings()
+    mine = site.watch.dataset(name)
     decided = decisions(said)
-    options = {**settings.get("options", {}), **decided.pop("options", {})}
-    mine.again(**decided, **({"options": options} if options else {}))
+    if "options" in decided:  # beside those that the form has no field for
+        kept = {key: value for key, value in mine.settings().get("options", {}).items() if key != "ends"}
+        decided["options"] = {**kept, **(decided["options"] or {})} or None
+    mine.again(**decided)
     site.watch.forget()
     return site.to(f"/datasets/{name}")
 
 
 @router.post("/{name}/cancel")
 def cancel(site: At, name: str) -> Response:
-    handle(site, name).cancel()
+    site.watch.dataset(name).cancel()
     site.watch.forget()
     return site.to(f"/datasets/{name}")
 
 
 @router.post("/{name}/split")
 def split(site: At, name: str, said: Said) -> Response:
-    mine = handle(site, name)
+    mine = site.watch.dataset(name)
     share = numbers(said.get("share", "20"), "The share")
     share = share / 100 if isinstance(share, float) else 0.0
     if not 0 < share < 1:
         raise ConfigError("The share of episodes to split off is between 0 and 100 %.")
     for part in ("train", "test"):
-        d3ray.datasets.derive([mine.name], f"{name}-{part}", folder=site.datasets, part=part, test_size=share)
+        d3ray.datasets.derive([str(mine.folder)], f"{name}-{part}", folder=site.datasets, part=part, test_size=share)
     site.watch.forget()
     return site.to("/datasets")
 
 
 @router.get("/{name}/delete")
 def ask(site: At, request: Request, name: str) -> Response:
-    mine = handle(site, name)
+    mine = site.watch.dataset(name)
+    mine.check_own()
     return site.page(request, "datasets/delete.html", one=mine.status(), users=users(site, str(mine.folder)))
 
 
 @router.post("/{name}/delete")
 def delete(site: At, name: str, said: Said) -> Response:
-    mine = handle(site, name)
+    mine = site.watch.dataset(name)
     if said.get("typed", "").strip() != name:
         raise ConfigError(f"To delete it, type its name: {name}.")
     mine.delete()
@@ -187,25 +185,20 @@ def delete(site: At, name: str, said: Said) -> Response:
 
 
 def decisions(said: dict[str, str]) -> dict[str, Any]:
-    """Settings of an ingest that a form says. Raises ConfigError."""
+    """Settings of an ingest that a form says; None for those that it has a field for and says nothing of. Raises ConfigError."""
     found: dict[str, Any] = {}
-    if kind := said.get("kind"):
-        found["discrete_action"] = kind == "discrete"
-    if limit := said.get("timeout_at", "").strip():
-        if not limit.isdecimal():
-            raise ConfigError(f"The time limit is {limit!r}; it is a whole number of steps.")
-        found["timeout_at"] = int(limit)
-    if environment := said.get("environment", "").strip():
-        found["environment"] = environment_id(environment)
-    if scale := said.get("action_scale", "").strip():
-        found["action_scale"] = numbers(scale, "The factor of actions")
-    if (actions := said.get("actions")) in ("clip", "refuse"):
-        found["actions"] = actions
-    if said.get("ends") == "terminated":
-        found["options"] = {"ends": "terminated"}
-    if rename := _renamed(said):
-        found["rename"] = rename
-    return found
+    if (limit := said.get("timeout_at", "").strip()) and not limit.isdecimal():
+        raise ConfigError(f"The time limit is {limit!r}; it is a whole number of steps.")
+    found["timeout_at"] = int(limit) if limit else None
+    found["environment"] = environment_id(place) if (place := said.get("environment", "").strip()) else None
+    found["action_scale"] = numbers(scale, "The factor of actions") if (scale := said.get("action_scale", "").strip()) else None
+    found["discrete_action"] = _KINDS.get(said.get("kind", ""))
+    found["actions"] = actions if (actions := said.get("actions")) in ("clip", "refuse") else None
+    found["options"] = {"ends": "terminated"} if said.get("ends") == "terminated" else None
+    roles = {key.removeprefix("column:"): role for key, role in said.items() if key.startswith("column:")}
+    found["rename"] = d3ray.datasets.renames(roles) or None
+    fields = {"discrete_action": "kind", "options": "ends"}
+    return {name: value for name, value in found.items() if fields.get(name, name) in said or (name == "rename" and roles)}
 
 
 def numbers(text: str, what: str) -> float | list[float]:
@@ -222,24 +215,6 @@ def environment_id(text: str) -> str:
     if not _ID.fullmatch(text):
         raise ConfigError(f"The environment is {text!r}; write the id of a registered one, as Pendulum-v1.")
     return text
-
-
-def _renamed(said: dict[str, str]) -> dict[str, str]:
-    """Which column of a table is what, of fields `column:NAME`; entries of a vector in the order of the file."""
-    found, count = dict[str, str](), {"observation": 0, "action": 0}
-    for key, role in said.items():
-        if key.startswith("column:") and role:
-            if role in count:
-                found[f"{role}:{count[role]}"] = key.removeprefix("column:")
-                count[role] += 1
-            else:
-                found[role] = key.removeprefix("column:")
-    return found
-
-
-def _columns(mine: d3ray.datasets.DatasetHandle) -> list[str]:
-    """Of the table that it was made from, where it was."""
-    return next((found for file in mine.sources() if (found := d3ray.datasets.columns(file))), [])
 
 
 def _said(mine: d3ray.datasets.DatasetHandle) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def new(site: At, request: Request, dataset: str = "", algorithm: str = "", pres
     if like and not algorithm:
         told = from_config(site, site.watch.handle(like).settings()["config"])
     else:
-        told = shown(site, dataset, {"name": algorithm, "preset": preset or None, **_asked_for(request)}, {})
+        told = shown(site, dataset, {"name": algorithm, "preset": preset or None, **_asked_for(request)}, {}, advised=True)
     return site.page(request, "experiments/new.html", **told, **planned(site, told["pairs"]))
 
 

@@ -35,8 +35,7 @@ class Field:
     @property
     def label(self) -> str:
         """Its name for people."""
-        words = self.path.rpartition(".")[2].replace("_", " ")
-        return words[:1].upper() + words[1:]
+        return label_of(self.path)
 
     @property
     def id(self) -> str:
@@ -57,6 +56,12 @@ class Field:
     def is_changed(self) -> bool:
         """Whether it differs from where it starts, itself or in what it holds."""
         return self.text != self.start_text or any(child.is_changed for child in self.children)
+
+
+def label_of(path: str) -> str:
+    """What a setting is called for people."""
+    words = path.rpartition(".")[2].replace("_", " ")
+    return words[:1].upper() + words[1:]
 
 
 def fields(schema: Mapping[str, Any], values: Mapping[str, Any], start: Mapping[str, Any], at: str = "") -> list[Field]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ...data.errors import ConfigError, did_you_mean
@@ -11,8 +12,8 @@ from .. import api as d3ray
 from ..api.told import AlgorithmAbout, JobName
 from ..yaml_text import parse_value, to_block
 from .compare import flat
-from .datasets import SHIPPED, environment_id
-from .forms import Field, as_text, differing, fields, grouped, nested
+from .datasets import environment_id
+from .forms import Field, as_text, differing, fields, grouped, label_of, nested
 from .site import Site
 
 _TOP: Mapping[str, Any] = {  # what the form asks beside the algorithm's own settings, and begins with
@@ -29,18 +30,60 @@ _TOP: Mapping[str, Any] = {  # what the form asks beside the algorithm's own set
     "cpu": 1,
     "gpu": 0,
 }
+LABELS: Mapping[str, str] = {  # of these fields, which are named as settings are, but for those of `_FIELDS`
+    "dataset": "Dataset",
+    "n_steps": "Gradient steps",
+    "n_steps_per_epoch": "Steps of an epoch",
+    "seeds": "Seeds",
+    "environment": "Play in",
+    "holdout": "Held out",
+    "configurations": "Configurations",
+    "metric": "Best by",
+    "gpu": "GPUs of a trial",
+    "cpu": "CPUs of a trial",
+    "system_metrics": "System metrics",
+    "name": "Name",
+}
+_FIELDS: Mapping[str, str] = {  # of settings that lie deeper
+    "evaluation.environment": "environment",
+    "evaluation.holdout": "holdout",
+    "objective.metric": "metric",
+    "budget.configurations": "configurations",
+    "resources.gpu": "gpu",
+    "resources.cpu": "cpu",
+}
 _TAKEN = (  # of a config that is pasted
     *("dataset", "algorithm", "n_steps", "n_steps_per_epoch", "seeds", "seeds_per_trial", "evaluation", "resources", "name"),
     *("search", "objective", "budget", "system_metrics"),
 )
 _JUDGED = "algo"  # a setting that names a policy by its path: who judges one is begun from the policy's page
 _MINE = ("name", "dataset", "storage", "seeds_per_trial")  # which the page decides
+_DOCTOR_SECONDS = 20.0  # that the form waits for what the doctor finds
+_NUMBERS = ("n_steps", "n_steps_per_epoch", "holdout", "configurations", "cpu", "gpu")
 _RANGE = re.compile(r"(\S+)\s*\.\.\s*(\S+)")
 _LOGARITHMIC = 50  # times that the end of a range is larger than its beginning, from which on its logarithm is searched evenly
 
 
+class MistypedError(ConfigError):
+    """What cannot be read in a form.
+
+    Args:
+        wrong: Sentences by field.
+    """
+
+    def __init__(self, wrong: Mapping[str, str]) -> None:
+        super().__init__(" ".join(wrong.values()))
+        self.wrong = wrong
+
+
 def shown(
-    site: Site, dataset: str, chosen: Mapping[str, Any], top: Mapping[str, Any], search: Mapping[str, Any] | None = None
+    site: Site,
+    dataset: str,
+    chosen: Mapping[str, Any],
+    top: Mapping[str, Any],
+    search: Mapping[str, Any] | None = None,
+    *,
+    advised: bool = False,
 ) -> dict[str, Any]:
     """What the page of a new experiment shows.
 
@@ -50,8 +93,9 @@ def shown(
         chosen: The algorithm, with its settings beside its name.
         top: What the fields beside the algorithm's hold.
         search: Spaces of settings, as a sweep has them.
+        advised: Whether to take over what the doctor advises for the dataset.
     """
-    ready = [one for one in d3ray.datasets.list(site.datasets) if one.state == "READY"]
+    ready = [one for one in site.watch.datasets() if one.state == "READY"]
     data = next((one for one in ready if one.name == dataset), ready[0] if ready else None)
     names = fitting(data.actions if data else "continuous")
     name = str(chosen.get("name") or "")
@@ -62,6 +106,9 @@ def shown(
     own = {key: value for key, value in chosen.items() if key not in ("name", "preset")}
     own = own if chosen.get("name") in (name, "", None) else {}
     unknown = sorted(own.keys() - start.keys())
+    doctor = site.watch.inspected(data.name, _DOCTOR_SECONDS) if advised and data else None
+    taken = {key: found for key, found in (doctor.advice if doctor else {}).items() if key in start and key not in own}
+    own = {**{key: value for key, (value, _) in taken.items()}, **own}
     if data and (data.action_reach or 0) > 1 and "action_scaler" in start and not chosen.get("action_scaler"):
         own = {"action_scaler": start["action_scaler"] or {"name": "min_max"}, **own}  # policies act in [-1, 1]
     found = fields(about.settings, {**start, **own}, start, "algorithm.")
@@ -70,6 +117,8 @@ def shown(
             one.value = spelled((search or {})[one.path])
         if preset and one.path.partition(".")[2] in about.presets[preset]:
             one.source = f"preset {preset}: {about.preset_sources[preset]}"
+        if (why := taken.get(one.path.partition(".")[2])) is not None:
+            one.source += f". The doctor advises {as_text(why[0]).replace('_', ' ')}: {why[1]}"
     begun = {**_TOP, **top, "dataset": data.name if data else ""}
     if data and data.environment and not begun["environment"]:
         begun["environment"] = data.environment
@@ -81,6 +130,9 @@ def shown(
         "preset": preset,
         "groups": grouped(found),
         "top": begun,
+        "labels": LABELS,
+        "advice": [f"{label_of(key)} {as_text(value).replace('_', ' ')} ({why})" for key, (value, why) in taken.items()],
+        "doctor_looks": advised and data is not None and doctor is None,
         "pairs": pairs,
         "projects": site.records.projects(),
         "lost": [f"algorithm.{key}" for key in unknown],
@@ -112,7 +164,7 @@ def config_of(site: Site, said: list[tuple[str, str]]) -> tuple[JobName, dict[st
 
     Raises ConfigError.
     """
-    search = {key: space for key, value in said if key.startswith("algorithm.") and (space := searched(key, value)) is not None}
+    search, numbers = _read(said)
     said = [pair for pair in said if pair[0] not in search]
     one = dict(said)
     about, preset = d3ray.algorithm(one.get("algorithm", "")), one.get("preset", "")
@@ -123,24 +175,24 @@ def config_of(site: Site, said: list[tuple[str, str]]) -> tuple[JobName, dict[st
     own = differing(fields(about.settings, {**start, **given}, start), given)
     config: dict[str, Any] = {"dataset": _dataset_folder(site, one.get("dataset", ""))}
     config["algorithm"] = {"name": about.name, **({"preset": preset} if preset else {}), **own}
-    config |= {key: _number(key, one[key]) for key in ("n_steps", "n_steps_per_epoch") if one.get(key, "").strip()}
-    config["seeds"] = [_number("seeds", part) for part in one.get("seeds", "0").replace(",", " ").split()]
+    config |= {key: numbers[key] for key in ("n_steps", "n_steps_per_epoch") if key in numbers}
+    config["seeds"] = numbers["seeds"]
     evaluation: dict[str, Any] = {}
     if environment := one.get("environment", "").strip():
         evaluation["environment"] = environment_id(environment)
-    if holdout := one.get("holdout", "").strip():
-        evaluation |= {} if (share := _number("holdout", holdout)) == 0 else {"holdout": share}
+    if share := numbers.get("holdout"):
+        evaluation["holdout"] = share
     if evaluation:
         config["evaluation"] = evaluation
     if search:
         config["search"] = search
         metric = one.get("metric", "").strip() or ("evaluation/return" if environment else "holdout/td_error")
         config["objective"] = {"metric": metric}
-        if most := one.get("configurations", "").strip():
-            config["budget"] = {"configurations": _number("configurations", most)}
+        if "configurations" in numbers:
+            config["budget"] = {"configurations": numbers["configurations"]}
     elif len(config["seeds"]) > 1:  # a sweep stacks all of a configuration by itself
         config["seeds_per_trial"] = len(config["seeds"])
-    resources = {key: _number(key, one[key]) for key in ("cpu", "gpu") if one.get(key, "").strip() not in ("", str(_TOP[key]))}
+    resources = {key: numbers[key] for key in ("cpu", "gpu") if numbers.get(key, _TOP[key]) != _TOP[key]}
     if resources:
         config["resources"] = resources
     if one.get("system_metrics") == "true":
@@ -148,6 +200,26 @@ def config_of(site: Site, said: list[tuple[str, str]]) -> tuple[JobName, dict[st
     if name := one.get("name", "").strip():
         config["name"] = name
     return "sweep" if search else "train", {**config, "storage": site.storage}
+
+
+def _read(said: list[tuple[str, str]]) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """Spaces of the algorithm's settings, and the other fields' numbers. Raises MistypedError: all that is none, by field."""
+    search, numbers, wrong = dict[str, dict[str, Any]](), dict[str, Any]({"seeds": [0]}), dict[str, str]()
+    for key, text in said:
+        try:
+            if key.startswith("algorithm.") and (space := searched(key, text)) is not None:
+                search[key] = space
+            elif key == "seeds":
+                numbers[key] = [_number(key, part) for part in text.replace(",", " ").split()]
+            elif key in _NUMBERS and text.strip():
+                numbers[key] = _number(key, text)
+            elif key == "environment" and text.strip():
+                environment_id(text.strip())
+        except ConfigError as error:
+            wrong[key] = str(error)
+    if wrong:
+        raise MistypedError(wrong)
+    return search, numbers
 
 
 def searched(name: str, text: str) -> dict[str, Any] | None:
@@ -158,7 +230,7 @@ def searched(name: str, text: str) -> dict[str, Any] | None:
         return None
     low, high = (_number(name, part) for part in found.groups())
     if not low < high:
-        raise ConfigError(f"{name} is {text!r}: the smaller number comes first.")
+        raise ConfigError(f"{_label(name)} is {text!r}: the smaller number comes first.")
     if isinstance(low, int) and isinstance(high, int):
         return {"integers": [low, high]}
     return {"loguniform" if low > 0 and high / low >= _LOGARITHMIC else "uniform": [low, high]}
@@ -191,13 +263,15 @@ def from_config(site: Site, config: Mapping[str, Any]) -> dict[str, Any]:
     plain = {name: value for name, value in config.items() if name in _TAKEN}
     job: JobName = "sweep" if plain.get("search") else "train"
     whole = d3ray.check(plain, job=job).config  # short forms are written out
-    told = shown(site, dataset_name(site, whole["dataset"]), whole["algorithm"], top_of(whole), whole.get("search"))
+    said = dataset_name(site, whole["dataset"])
+    told = shown(site, said, whole["algorithm"], top_of(whole), whole.get("search"))
     if told["about"].name != (name := whole["algorithm"]["name"]):
         raise ConfigError(f"There is no algorithm {name!r} for this dataset{did_you_mean(name, told['algorithms'])}")
     again, made = config_of(site, told["pairs"])
     kept = flat(d3ray.check({key: value for key, value in made.items() if key != "storage"}, job=again).config)
     before = {name for name, value in flat(whole).items() if kept.get(name) != value} | (config.keys() - plain.keys())
-    told["lost"] = sorted(name for name in before if name not in _MINE)
+    lost = {name for name in before if name not in _MINE} | ({"dataset"} if not said else set())
+    told["lost"] = sorted(lost)
     return told
 
 
@@ -205,14 +279,28 @@ def _number(name: str, text: str) -> float | int:
     try:
         return int(text) if text.strip().lstrip("-").isdecimal() else float(text)
     except ValueError:
-        raise ConfigError(f"{name} is {text!r}; write a number.") from None
+        raise ConfigError(f"{_label(name)} is {text!r}; write a number.") from None
+
+
+def _label(field: str) -> str:
+    return LABELS.get(field) or label_of(field)
+
+
+def _at_field(setting: str, sentence: str) -> tuple[str, str]:
+    """The field of a setting, and what is wrong with it by the field's label."""
+    path = setting.removeprefix("search.")
+    field = _FIELDS.get(path) or (path if path.startswith("algorithm.") else path.partition(".")[0])
+    _, found, rest = sentence.partition(f"{setting.removeprefix('algorithm.')} is ")
+    return field, f"{_label(field)} is {rest}" if found else sentence
 
 
 def planned(site: Site, said: list[tuple[str, str]]) -> dict[str, Any]:
     """What would run, and what is wrong with it, a sentence each by its setting."""
     try:
         job, config = config_of(site, said)
-        wrong = [(one.setting, one.sentence) for one in d3ray.problems(config, job=job)]
+        wrong = [_at_field(one.setting, one.sentence) for one in d3ray.problems(config, job=job)]
+    except MistypedError as error:
+        return {"wrong": [*error.wrong.items()], "yaml": "", "n_seeds": 0}
     except ConfigError as error:
         return {"wrong": [("", str(error))], "yaml": "", "n_seeds": 0}
     expected = None if wrong else d3ray.expected(config, job=job, among=site.watch.all())
@@ -224,21 +312,23 @@ def planned(site: Site, said: list[tuple[str, str]]) -> dict[str, Any]:
         "n_seeds": len(config["seeds"]),
         "storage": storage,
         "job": job,
+        "caution": d3ray.caution(config["objective"]["metric"]) if job == "sweep" else "",
     }
 
 
 def _dataset_folder(site: Site, name: str) -> str:
     if not name:
         raise ConfigError("There is no dataset yet: bring one in first.")
-    return str(d3ray.datasets.open(name, folder=site.datasets).folder)
+    return str(site.watch.dataset(name).folder)
 
 
 def dataset_name(site: Site, place: str | None) -> str:
-    """What the page calls a dataset of a config; empty: it is none of its own."""
+    """What the page calls a dataset of a config; empty: it shows none such."""
     if place is None:
         return ""
-    by_catalog = {catalog: name for name, (catalog, _) in SHIPPED.items()}
-    return by_catalog.get(place) or place.rstrip("/").rpartition("/")[2]
+    last, known = place.rstrip("/").rpartition("/")[2], site.watch.datasets()
+    there = [one.name for one in known if Path(one.folder) == Path(place)] if "/" in place else []
+    return next(iter([*there, *(one.name for one in known if one.name == last)]), "")
 
 
 def top_of(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def show(site: At, request: Request, name: str, of: str = "") -> Response:
         of = choices[0][0]
     source, seed = policy(site, name, of)
     about = d3ray.about(source, seed=seed, storage=site.storage)
-    data = [one for one in d3ray.datasets.list(site.datasets) if one.state == "READY"]
+    data = d3ray.judges(source, site.watch.datasets(), seed=seed, storage=site.storage)
     told: dict[str, Any] = {"name": name, "about": about, "choices": choices, "of": of, "results": found, "datasets": data}
     return site.page(request, "policies/show.html", **told)
 
@@ -76,7 +76,7 @@ def video(site: At, name: str, of: str = "") -> Response:
 @router.post("/experiments/{name}/policy/judge")
 def judge(site: At, name: str, said: Said) -> Response:
     """Lets logs say what it would return."""
-    data = d3ray.datasets.open(said.get("dataset", ""), folder=site.datasets)
+    data = site.watch.dataset(said.get("dataset", ""))
     steps = said.get("n_steps", "").strip()
     config: dict[str, Any] = {
         "policies": str(site.watch.handle(name).folder),
@@ -92,11 +92,11 @@ def judge(site: At, name: str, said: Said) -> Response:
 def promote(site: At, request: Request, name: str, said: Said) -> Response:
     """Makes it the champion where it passes the gate, or gives the champion before it back."""
     if said.get("back"):
-        sentence = d3ray.rollback(name, storage=site.storage).why
+        found = d3ray.rollback(name, storage=site.storage)
     else:
         by: Literal["play", "estimate"] = "estimate" if said.get("by") == "estimate" else "play"
-        sentence = d3ray.promote(name, by=by, storage=site.storage).why
-    return site.page(request, "sentence.html", sentence=sentence)
+        found = d3ray.promote(name, by=by, storage=site.storage)
+    return site.page(request, "policies/promoted.html", found=found)
 
 
 @router.get("/experiments/{name}/policy/{format}")

@@ -18,6 +18,7 @@ from fastapi.templating import Jinja2Templates
 from markupsafe import Markup
 
 from ...data.errors import ConfigError
+from .. import api as d3ray
 from ..words import count, size_text, time_text
 from .people import People
 from .records import Records
@@ -37,6 +38,7 @@ class Site:
         home: Folder of the page's own: records, uploads, files that became datasets.
         datasets: Folder of datasets.
         storage: Folder or URI of all results.
+        beside: A further folder whose datasets are shown; None: none.
         address: Of the Ray cluster that runs experiments; None: this machine.
         host, port: Where it listens.
         hosts: Further names by which it may be called, with their ports.
@@ -50,6 +52,7 @@ class Site:
     home: Path
     datasets: str
     storage: str
+    beside: str | None = None
     address: str | None = None
     host: str = "127.0.0.1"
     port: int = 8501
@@ -84,7 +87,7 @@ class Site:
     @cached_property
     def watch(self) -> Watch:
         """What is read of experiments and datasets."""
-        return Watch(self.storage, self.address, self.datasets)
+        return Watch(self.storage, self.address, self.datasets, self.beside)
 
     @property
     def link(self) -> str:
@@ -100,11 +103,13 @@ class Site:
         env.filters.update(
             {
                 "here": self._here,
+                "place": self._place,
                 "number": number,
                 "size_text": size_text,
                 "time_text": time_text,
                 "plural": count,
                 "code": code,
+                "caution": d3ray.caution,
             }
         )
         env.trim_blocks = env.lstrip_blocks = True
@@ -115,6 +120,11 @@ class Site:
         for folder in (self.home / "sources", self.home, Path(self.datasets)):
             sentence = re.sub(rf"{re.escape(str(folder))}/([^/\s]+/)?", "" if folder.name == "sources" else r"\1", sentence)
         return sentence
+
+    def _place(self, folder: str) -> str:
+        """Where a dataset lies that is not the page's own: below the working folder, where it is."""
+        place, beside = Path(folder), Path(self.beside or "/")
+        return str(place.relative_to(beside)) if self.beside and place.is_relative_to(beside) else folder
 
     def page(self, request: Request, template: str, /, status: int = 200, **told: Any) -> HTMLResponse:
         """A page, or a part of one."""

@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from typing import Any
 
 from ...data.errors import ConfigError
 from .. import api as d3ray
 from ..api.told import Status
-from ..api.told_data import DatasetStatus
+from ..api.told_data import DatasetStatus, Inspected
 
 _STATUS_SECONDS = 0.5  # for which what was read serves every viewer
 ROWS_SECONDS = 1.0
 
 
 class Watch:
-    """What is read of the experiments of a storage and the datasets of a folder, shared by all who look at once."""
+    """What is read of the experiments of a storage and of datasets, shared by all who look at once.
 
-    def __init__(self, storage: str, address: str | None, datasets: str) -> None:
-        self._storage, self._address, self._datasets, self._lock = storage, address, datasets, threading.Lock()
+    Args:
+        storage: Folder or URI of all results.
+        address: Of the Ray cluster; None: this machine.
+        datasets: Folder of datasets.
+        beside: A further folder whose datasets are shown.
+    """
+
+    def __init__(self, storage: str, address: str | None, datasets: str, beside: str | None = None) -> None:
+        self._storage, self._address, self._datasets, self._beside = storage, address, datasets, beside
+        self._lock = threading.Lock()
         self._kept: dict[tuple[str, str], tuple[float, Any]] = {}
         self._handles: dict[str, d3ray.ExperimentHandle] = {}
         self._busy: dict[tuple[str, str], threading.Lock] = {}
+        self._looked: dict[tuple[str, float], Future[Inspected]] = {}  # by dataset and when it changed
 
     def handle(self, name: str) -> d3ray.ExperimentHandle:
         """Of an experiment. Raises ConfigError: there is none."""
@@ -47,8 +57,43 @@ class Watch:
         return self._read("list", "", _STATUS_SECONDS, lambda: d3ray.list(self._storage, address=self._address))
 
     def datasets(self) -> list[DatasetStatus]:
-        """How every dataset stands."""
-        return self._read("datasets", "", _STATUS_SECONDS, lambda: d3ray.datasets.list(self._datasets))
+        """How every dataset stands: those of the folder, and those that lie elsewhere."""
+
+        def read() -> list[DatasetStatus]:
+            return d3ray.datasets.list(self._datasets, experiments=self._experiments(), beside=self._beside)
+
+        return self._read("datasets", "", _STATUS_SECONDS, read)
+
+    def dataset(self, name: str) -> d3ray.datasets.DatasetHandle:
+        """One of them. Raises ConfigError: there is none."""
+        return d3ray.datasets.open(name, folder=self._datasets, experiments=self._experiments(), beside=self._beside)
+
+    def inspected(self, name: str, seconds: float | None = None) -> Inspected | None:
+        """What the doctor finds in a dataset, through which it looks once; None: it has not ended after so many seconds.
+
+        Raises ConfigError: there is no such dataset; DataError: it cannot be read.
+        """
+        mine = self.dataset(name)
+        key = (str(mine.folder), mine.status().changed)
+        with self._lock:
+            looks = self._looked.get(key)
+            if looks is None:
+                looks = self._looked[key] = Future[Inspected]()
+                threading.Thread(target=self._look, args=(mine, key, looks), daemon=True).start()
+        try:
+            return looks.result(seconds)
+        except TimeoutError:
+            return None
+
+    def _look(self, mine: d3ray.datasets.DatasetHandle, key: tuple[str, float], looks: Future[Inspected]) -> None:
+        try:
+            looks.set_result(mine.inspect())
+        except BaseException as error:
+            del self._looked[key]  # the next one tries again
+            looks.set_exception(error)
+
+    def _experiments(self) -> Iterator[Status]:
+        yield from self.all()  # once somebody asks for them
 
     def status(self, name: str) -> Status:
         """How one stands."""

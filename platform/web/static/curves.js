@@ -2,7 +2,7 @@
 // Data come from a stream of an experiment that runs, from the rows of several that are compared, or from the steps of an episode.
 const charts = document.getElementById("charts"), legend = document.getElementById("legend"), slider = document.getElementById("smooth");
 const numbers = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
-const COLOURS = 8, HEIGHT = 190, WIDEST_TABLE = 12;
+const COLOURS = 8, DASHES = [[], [9, 5], [3, 4]], HEIGHT = 190, WIDEST_TABLE = 12;
 const groups = []; // their names, in the order in which they came: a group keeps its colour
 const shown = new Map(); // by metric: chart, and by group and step the values of seeds
 
@@ -10,6 +10,7 @@ const style = (name) => () => { // a canvas needs the colour itself, where CSS h
   charts.style.outlineColor = `var(${name})`;
   return getComputedStyle(charts).outlineColor;
 };
+const dashes = (k) => Math.floor(k / COLOURS) % DASHES.length; // of groups beyond the colours
 const colour = (k) => style(`--c${k % COLOURS}`);
 const band = (k) => () => colour(k)().replace("rgb(", "rgba(").replace(")", ", 0.18)");
 
@@ -29,7 +30,11 @@ const main = (name) => !name.startsWith("time/") && !name.startsWith("system/") 
 const more = document.getElementById("more");
 const rank = (name) => ["evaluation/return", "evaluation/", "holdout/", "scorers/", "train/"].findIndex((start) => name.startsWith(start)) + 1 || 9;
 const axis = { stroke: style("--soft"), grid: { stroke: style("--edge"), width: 1 }, ticks: { show: false }, font: "12px system-ui" };
-const ticks = (_, values) => values.map((value) => value == null ? "" : numbers.format(value));
+const ticks = (_, values, axis, space, step) => { // as many digits as tell one from the next
+  const most = Math.max(...values.map(Math.abs)), digits = Math.ceil(Math.log10(most / step || 1)) + 1;
+  const format = new Intl.NumberFormat("en", { maximumSignificantDigits: Math.min(Math.max(digits, 4), 15) });
+  return values.map((value) => value == null ? "" : format.format(value));
+};
 const thousands = (_, values) => values.map((value) => Math.abs(value) >= 10_000 ? `${value / 1000}k` : value);
 
 const chartOf = (name) => {
@@ -54,7 +59,7 @@ const groupOf = (name) => {
     groups.push(name);
     if (legend && name) { // what differs in seeds alone needs none
       const item = document.createElement("li"), line = document.createElement("i");
-      line.className = `line c${(groups.length - 1) % COLOURS}`;
+      line.className = `line c${(groups.length - 1) % COLOURS} d${dashes(groups.length - 1)}`;
       item.append(line, " ", name);
       legend.append(item);
     }
@@ -86,7 +91,7 @@ const draw = (chart, w) => {
     data.push(of((x) => Math.max(...x)), of((x) => Math.min(...x)), mean);
     const from = series.length;
     series.push({ stroke: "transparent", points: { show: false }, spanGaps: true }, { stroke: "transparent", points: { show: false }, spanGaps: true });
-    series.push({ stroke: colour(k), width: 2, points: { show: steps.length < 3 }, spanGaps: true });
+    series.push({ stroke: colour(k), width: 2, dash: DASHES[dashes(k)], points: { show: steps.length < 3 }, spanGaps: true });
     bands.push({ series: [from, from + 1], fill: band(k) });
     latest.push(mean);
   });
@@ -160,10 +165,11 @@ if (charts.dataset.events) {
 
 const json = async (path) => (await fetch(path)).json();
 if (charts.dataset.compare) {
-  for (const path of charts.dataset.compare.split(" ")) {
-    const name = decodeURIComponent(path.split("/").at(-2));
-    json(path).then((rows) => add(rows.map((row) => ({ ...row, group: row.group ? `${name}, ${row.group}` : name }))));
-  }
+  const paths = charts.dataset.compare.split(" ");
+  Promise.all(paths.map(json)).then((found) => found.forEach((rows, k) => { // in the order of the address, which decides colours
+    const name = decodeURIComponent(paths[k].split("/").at(-2));
+    add(rows.map((row) => ({ ...row, group: row.group ? `${name}, ${row.group}` : name })));
+  }));
 }
 if (charts.dataset.steps) {
   json(charts.dataset.steps).then(({ steps, columns }) => {

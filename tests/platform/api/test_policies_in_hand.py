@@ -49,6 +49,22 @@ def test_a_policy_says_what_it_is_shown_by_the_names_of_its_data(tmp_path: Path)
     assert about.action == "1 float32, bounds not known (torque)"
 
 
+def test_only_logs_of_its_spaces_can_judge_a_policy(saved: Path, tmp_path: Path) -> None:
+    """Of its environment first, and what it learned from last of these."""
+    pendulum = Dataset.open("d3ray/pendulum-replay")
+    rng = np.random.default_rng(0)
+    flags = np.arange(20) % 10 == 9
+    alike = Dataset.from_arrays(rng.normal(size=(20, 3)), rng.uniform(-1, 1, (20, 1)), np.ones(20), flags)
+    made = {"one": pendulum.take(1), "learned": pendulum.take(3), "later": pendulum.take([5, 6]), "alike": alike}
+    for name, dataset in {"a-cartpole": Dataset.open("d3ray/cartpole-replay").take(3), **made}.items():
+        dataset.write(tmp_path / name)
+    among = sorted(experiments.datasets.list(str(tmp_path)), key=lambda one: one.name)
+    for kind in ("algorithm", "package"):
+        found = experiments.judges(str(saved / kind), among)
+        assert [one.name for one in found] == ["later", "learned", "alike"]
+        assert found[1].fingerprint == experiments.about(str(saved / kind)).fingerprint
+
+
 def test_a_policy_with_a_memory_says_so(tmp_path: Path) -> None:
     dataset = Dataset.open("d3ray/pendulum-replay").take(3)
     algorithm = DecisionTransformer(action_scaler="min_max", batch_size=4).fit(dataset, n_steps=1, n_steps_per_epoch=1)

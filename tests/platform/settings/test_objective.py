@@ -54,3 +54,19 @@ def test_short_form_and_errors() -> None:
     assert Objective.model_validate("holdout/td_error").metric == "holdout/td_error"
     with pytest.raises(ConfigError, match="objective has no setting 'modus'; did you mean 'mode'"):
         Objective.checked({"modus": "max"})
+
+
+@pytest.mark.parametrize(
+    ("metric", "says"),
+    [
+        ("evaluation/return", ""),
+        ("evaluation/normalized_return", ""),
+        ("holdout/td_error", "how well something learned fits the data"),
+        ("train/critic_loss", "how well something learned fits the data"),
+        ("holdout/action_error", "how alike a policy acts to whoever made the logs"),
+        ("scorers/initial_state_value_estimation", "what an algorithm takes its policy to be worth"),
+    ],
+)
+def test_what_ranks_no_policies_says_so(metric: str, says: str) -> None:
+    said = Objective(metric=metric).caution
+    assert (says in said, bool(said), "does not rank policies" in said) == (True, bool(says), bool(says))

@@ -13,7 +13,7 @@ from d3ray.data.errors import ConfigError, StorageError
 from d3ray.experiments import datasets
 from d3ray.platform.api.told import Status
 from d3ray.platform.web import queue
-from d3ray.platform.web.new_experiment import config_of, fitting, from_config, from_yaml, searched, spelled
+from d3ray.platform.web.new_experiment import config_of, fitting, from_config, from_yaml, planned, searched, shown, spelled
 from d3ray.platform.web.site import Site
 from d3ray.platform.yaml_text import to_block
 
@@ -146,3 +146,38 @@ def test_a_form_names_no_policy_by_its_path(site: Site) -> None:
     assert not {"FQE", "DiscreteFQE"} & {*fitting("continuous"), *fitting("discrete")}
     with pytest.raises(ConfigError, match="on the policy's page"):
         config_of(site, [("dataset", "poles"), ("algorithm", "DiscreteFQE"), ("algorithm.algo", "/etc")])
+
+
+def test_what_is_mistyped_is_told_at_its_field_by_its_label(site: Site) -> None:
+    pairs = shown(site, "poles", {"name": "DiscreteCQL"}, {})["pairs"]
+
+    def wrong(**said: str) -> list[tuple[str, str]]:
+        typed = {key.replace("__", "."): value for key, value in said.items()}
+        return planned(site, [(key, typed.get(key, value)) for key, value in pairs])["wrong"]
+
+    said = wrong(n_steps="10k", seeds="0, two", gpu="one", environment="os:system", algorithm__alpha="9 .. 1")
+    assert sorted(said) == sorted(
+        [
+            ("n_steps", "Gradient steps is '10k'; write a number."),
+            ("seeds", "Seeds is 'two'; write a number."),
+            ("environment", "The environment is 'os:system'; write the id of a registered one, as Pendulum-v1."),
+            ("gpu", "GPUs of a trial is 'one'; write a number."),
+            ("algorithm.alpha", "Alpha is '9 .. 1': the smaller number comes first."),
+        ]
+    )
+    found = dict(wrong(n_steps="0", holdout="3", algorithm__batch_size="-3", name="a/b"))
+    assert found["n_steps"].startswith("Gradient steps is 0; ")
+    assert found["holdout"].startswith("Held out is 3; ")
+    assert found["algorithm.batch_size"].startswith("Batch size is -3; ")
+    assert wrong() == []
+
+
+def test_a_sweep_by_errors_says_what_they_do_not(site: Site) -> None:
+    pairs = [
+        (key, "1 | 4" if key == "algorithm.alpha" else value)
+        for key, value in shown(site, "poles", {"name": "DiscreteCQL"}, {})["pairs"]
+    ]
+    played = planned(site, pairs)
+    assert (played["job"], played["caution"]) == ("sweep", "")  # it plays in CartPole
+    logged = planned(site, [(key, "" if key == "environment" else value) for key, value in pairs])
+    assert logged["caution"].startswith("holdout/td_error says how well something learned fits the data, not what a policy returns")

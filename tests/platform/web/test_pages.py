@@ -87,9 +87,12 @@ def test_what_training_makes_up_for_is_in_the_form(served: Served) -> None:
     assert datasets.open("wide", folder=served.site.datasets).wait(60).state == "READY"
     asked = served.get("/datasets/wide/inspected").text
     (link,) = re.findall(r'href="([^"]+)">Train with observation scaler standard<', asked)
+    plain = served.get("/experiments/new?dataset=wide").text  # what is advised is taken over without the button too
+    assert "the doctor</a> advised: Observation scaler standard" in plain
     page = served.get(html.unescape(link)).text
-    yaml = parse_value(html.unescape(re.search(r'id="yaml">([^<]*)<', page)[1]))  # pyright: ignore[reportOptionalSubscript]
-    assert yaml["algorithm"]["observation_scaler"]["name"] == "standard"
+    for text in (plain, page):
+        said = parse_value(html.unescape(re.search(r'id="yaml">([^<]*)<', text)[1]))  # pyright: ignore[reportOptionalSubscript]
+        assert said["algorithm"]["observation_scaler"]["name"] == "standard"
     assert "no field for" not in page
     assert "no field for algorithm.nothing" in served.get(f"{html.unescape(link)}&algorithm.nothing=1").text
     assert "Which column is what?" in served.get("/datasets/wide").text  # where findings send people
@@ -123,18 +126,43 @@ def test_a_list_that_has_not_changed_is_not_sent_again(mine: Served, monkeypatch
     assert ["1 to 1 of 2" in newest, "2 to 2 of 2" in oldest] == [True, True]
 
 
+def chosen(page: str) -> dict[str, str]:
+    """What the form of a dataset has selected, by field."""
+    fields = re.findall(r'<select id="[^"]+" name="([^"]+)">(.*?)</select>', page, re.DOTALL)
+    found = {name: re.search(r"<option(?: value=\"([^\"]*)\")? selected>([^<]*)", options) for name, options in fields}
+    return {name: (one[1] if one[1] is not None else one[2]) if one else "" for name, one in found.items()}
+
+
 def test_a_file_that_cannot_be_read_is_decided_about_again(served: Served) -> None:
-    """Columns of other names: the page shows them, and which is what can be said."""
-    text = LOG.replace("observation:0,observation:1,action:0", "x,y,force").replace("episode", "run")
-    served.post("/datasets", {"name": "odd", "upload": served.upload("odd.csv", text.encode())})
+    """Columns of other names: the page shows them with their values and a guess, and keeps what was said when that fails too."""
+    text = LOG.replace("observation:0,observation:1,action:0", "x,y,force").replace("episode", "run").replace("reward", "what")
+    served.post("/datasets", {"name": "odd", "upload": served.upload("odd.csv", text.encode()), "kind": "continuous"})
     handle = datasets.open("odd", folder=served.site.datasets)
     assert handle.wait(60).state == "FAILED"
     page = served.get("/datasets/odd").text
-    assert 'name="column:force"' in page
-    said = {"column:run": "episode", "column:x": "observation", "column:y": "observation", "column:force": "action"}
+    assert [text for text in (page, served.get("/datasets").text) if "rename" in text] == []
+    assert "which column is the observation, the action, the reward: say so below" in page  # a flag ends episodes
+    assert "0, 1, 2, 3</td>" in page  # first values
+    columns = {"run": "episode", "x": "observation", "y": "observation", "force": "action", "what": "observation"}
+    assert chosen(page) == {
+        **{f"column:{name}": role for name, role in columns.items()},
+        **{"column:terminated": "", "kind": "continuous", "ends": "", "actions": ""},
+    }
+    said = {"timeout_at": "7", "kind": "continuous", "ends": "terminated", "actions": "clip", "action_scale": "2"}
+    said |= {f"column:{name}": role for name, role in columns.items()}
     served.post("/datasets/odd/again", said)
+    assert handle.wait(60).state == "FAILED"
+    page = served.get("/datasets/odd").text
+    assert "which column is the reward: say so below" in page
+    assert {f"column:{name}": role for name, role in columns.items()}.items() <= chosen(page).items()
+    assert {"kind": "continuous", "ends": "terminated", "actions": "clip"}.items() <= chosen(page).items()
+    assert re.search(r'name="timeout_at"[^>]* value="7"', page)
+    assert re.search(r'name="action_scale"[^>]* value="2.0"', page)
+    emptied = {"timeout_at": "", "ends": "", "actions": "keep", "action_scale": ""}
+    served.post("/datasets/odd/again", {**said, **emptied, "column:what": "reward"})
     found = handle.wait(60)
     assert (found.state, found.n_episodes, found.observation) == ("READY", N, "2 float32, bounds not known (x, y)")
+    assert handle.settings().keys() == {"rename", "discrete_action"}  # what was emptied is taken back
 
 
 def test_split_and_delete_with_what_depends_on_it(mine: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +245,9 @@ def test_an_experiment_of_a_folder(served: Served, monkeypatch: pytest.MonkeyPat
     curves = {0: [1.0, 2.0, 3.0, 4.0], 1: [2.0, 3.0, 4.0, 5.0]}
     write_experiment(monkeypatch, Path(served.site.storage), "done", curves)
     served.site.watch.forget("done")  # what was read half a second ago
-    assert "done" in served.get("/").text  # who has an experiment begins there
+    home = served.get("/").text  # who has an experiment begins there
+    assert re.search(r'data-label="Best"><span>4.5 <span class="hint">evaluation/return<', home)
+    assert 'id="legend"' in served.get("/experiments/done").text  # also while there is one configuration: more may come
     text = served.get("/experiments/done").text
     assert "finished" in text
     assert "4.5" in text
@@ -234,6 +264,21 @@ def test_an_experiment_of_a_folder(served: Served, monkeypatch: pytest.MonkeyPat
     assert served.post("/experiments/done/delete", {"typed": "other"}).status_code == 400
     assert served.post("/experiments/done/delete", {"typed": "done"}).url.endswith("/experiments")
     assert served.get("/experiments/done").status_code == 404
+
+
+def test_a_best_by_an_error_says_what_it_does_not(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    curves = {alpha: {seed: [alpha, alpha + seed] for seed in (0, 1)} for alpha in (0.5, 2.0)}
+    for name, metric in (("fits", "holdout/td_error"), ("plays", "evaluation/return")):
+        with monkeypatch.context() as patch:
+            one = write_experiment(patch, Path(served.site.storage), name, curves, metric=metric)
+        about = one.folder.read_json("experiment.json")
+        one.folder.write_json("experiment.json", {**about, "configuration": {**about["configuration"], "best": metric}})
+    said = "holdout/td_error says how well something learned fits the data"
+    assert [said in served.get(f"/experiments/{name}").text for name in ("fits", "plays")] == [True, False]
+    assert "does not rank policies" not in served.get("/experiments/plays").text
+    home = served.get("/experiments").text
+    named = re.findall(r'data-label="Best"><span>([^<]+) <span class="hint">([^<]+)<', home)
+    assert sorted(named) == [("1", "holdout/td_error"), ("2.5", "evaluation/return")]
 
 
 def test_the_form_says_a_config_that_can_be_run(mine: Served) -> None:

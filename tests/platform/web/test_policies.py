@@ -65,9 +65,21 @@ def test_a_report_that_does_nothing(trained: Served) -> None:
 
 
 def test_logs_judge_it(trained: Served) -> None:
-    """By importance sampling alone, which trains nothing; what a policy is called stands in the table, and no path."""
+    """By importance sampling alone, which trains nothing; what a policy is called stands in the table, and no path.
+
+    Only logs of its spaces are offered, those that it has not seen first.
+    """
+    trained.post("/datasets/shipped", {"name": "pendulum-replay"})
+    trained.until("/datasets", "ready")
+    experiments.datasets.open("pendulum-replay", folder=trained.site.datasets).wait(60)
     assert trained.post("/datasets/cartpole-replay/split", {"share": "8"}).status_code == 200
-    experiments.datasets.open("cartpole-replay-test", folder=trained.site.datasets).wait(60)
+    for part in ("test", "train"):
+        experiments.datasets.open(f"cartpole-replay-{part}", folder=trained.site.datasets).wait(60)
+    trained.site.watch.forget()
+    form = trained.get(f"/experiments/{NAME}/policy").text
+    offered = re.findall(r"<option value=\"(cartpole[^\"]*|pendulum[^\"]*)\">([^<]+)<", form)
+    assert offered[-1] == ("cartpole-replay", "cartpole-replay (it learned from these)")
+    assert {name for name, _ in offered} == {"cartpole-replay", "cartpole-replay-train", "cartpole-replay-test"}
     asked = trained.post(f"/experiments/{NAME}/policy/judge", {"dataset": "cartpole-replay-test", "n_steps": "0"})
     name = f"/experiments/judge-{NAME}-by-cartpole-replay-test"
     assert asked.url.endswith(name)
@@ -90,7 +102,7 @@ def test_the_champion_and_the_one_before_it(trained: Served) -> None:
     def ask(**form: str) -> str:
         answer = trained.post(f"/experiments/{NAME}/policy/promote", form, headers={"HX-Request": "true"})
         assert answer.status_code == 200
-        return " ".join(html.unescape(re.sub("<[^>]+>", "", answer.text)).split())
+        return " ".join(html.unescape(re.sub("<[^>]+>", " ", answer.text)).split())
 
     def champion() -> str | None:
         found = client.get_registered_model(NAME).aliases.get("champion")
@@ -98,10 +110,18 @@ def test_the_champion_and_the_one_before_it(trained: Served) -> None:
 
     client = MlflowClient(experiments.open(NAME, storage=trained.site.storage).results().tracking_uri)
     assert ask(back="1") == f"{NAME} has no champion: nothing to go back from."
-    assert "is the champion: over 100 episodes of CartPole-v1" in ask(by="play")
+    said = ask(by="play")
+    assert "is the champion: over 100 episodes of CartPole-v1" in said
+    evidence = re.search(
+        r"Version Return Lower bound \(95 %\) Episodes (\d+) (\S+) (\S+) 100 The lower bound had to be above", said
+    )
+    assert evidence is not None, said
+    assert float(evidence[2]) >= float(evidence[3]) > 0
     first = champion()
     assert first is not None
-    assert ask(by="play") == f"Version {first} of {NAME} is the champion already."
+    again = ask(by="play")
+    assert again.startswith(f"Version {first} of {NAME} is the champion already.")
+    assert f"{evidence[1]} {evidence[2]} {evidence[3]} 100 The lower bound had to be above what it was held against" in again
     assert ask(back="1") == f"Version {first} is the only champion that {NAME} has had: nothing to go back to."
     assert ask(by="estimate").startswith(f"No version of {NAME} has an estimate")
     (second,) = {str(one.version) for one in client.search_model_versions(f"name = '{NAME}'")} - {first}
@@ -109,7 +129,9 @@ def test_the_champion_and_the_one_before_it(trained: Served) -> None:
         noted = {"by": "WDR", "value": lower + 5, "lower": lower, "data": 40.0, "judgement": "judge", "time": "2026-01-01"}
         for key, value in noted.items():
             client.set_model_version_tag(NAME, version, f"d3ray.estimate.{key}", str(value))
-    assert ask(by="estimate").startswith(f"Version {second} of {NAME} is the champion: its WDR of 65.00")
+    said = ask(by="estimate")
+    assert said.startswith(f"Version {second} of {NAME} is the champion: its WDR of 65.00")
+    assert f"Version WDR Lower bound (95 %) Episodes {second} 65 60 not known {first}, the champion before 55 50 not known" in said
     assert champion() == second
     assert ask(back="1") == f"Version {first} of {NAME} is the champion again, in place of version {second}."
     assert champion() == first

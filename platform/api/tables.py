@@ -1,0 +1,39 @@
+"""Tables that are to become datasets: what their columns are called, hold and may be."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+
+from ...data.formats.tabular import guess
+from ...data.formats.tabular.csv_table import is_table
+from ...data.formats.tabular.table_names import usual_names
+from .told_data import Table, TableColumn
+
+
+def table(file: str | Path, rename: Mapping[str, str] | None = None) -> Table | None:
+    """The columns of a CSV file with their first values, and what each may be; None: it is no table.
+
+    Args:
+        file: The file.
+        rename: What `ingest` was told of columns; then nothing is guessed.
+    """
+    try:
+        if not is_table(Path(file)):
+            return None
+        found = guess.look(Path(file))
+    except (csv.Error, OSError):  # whoever imports it says what is wrong
+        return None
+    said = {name: usual for usual, name in (rename or {}).items()}
+    usual = usual_names([one.name for one in found], said, whole=False)
+    roles = [said.get(one.name, "").partition(":")[0] if rename else one.guess for one in found]
+    columns = [
+        TableColumn(name=one.name, usual=one.usual, role=role, values=[*one.values]) for one, role in zip(found, roles, strict=True)
+    ]
+    return Table(columns=columns, roles=[*guess.ROLES], lacking=guess.lacking(usual))
+
+
+def renames(roles: Mapping[str, str]) -> dict[str, str]:
+    """The setting `rename` of `ingest`, of the role of each column of a table in their order; empty: what its name says."""
+    return guess.renames(roles)
