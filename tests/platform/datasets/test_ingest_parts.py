@@ -340,7 +340,5 @@ def test_parts_are_held_against_what_is_stored_as_the_whole_is(tmp_path: Path, m
         file.create_dataset("observations", (n, 1000), "f8", chunks=(1, 1000))
         file["actions"], file["rewards"], file["terminals"] = np.zeros(n, "i1"), np.zeros(n, "i1"), np.arange(n) % 100 == 99
     monkeypatch.setattr(unpacking, "RATIO", 100)
-    with pytest.raises(
-        DataError, match=r"hollow\.h5 unpacks to 8 GB or more, and 3 MB are stored: 100 times that is the most"
-    ):
+    with pytest.raises(DataError, match=r"hollow\.h5 unpacks to 8 GB or more, and 3 MB are stored: 100 times that is the most"):
         plan(tmp_path / "hollow.h5", n_bytes=1 << 24)
