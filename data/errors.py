@@ -85,7 +85,7 @@ def in_words(n_bytes: float) -> str:
     """A size for a sentence: 1.2 GB."""
     for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if n_bytes >= size:
-            return f"{n_bytes / size:.3g} {unit}"
+            return f"{n_bytes / size:.3g} {unit}" if n_bytes < 1000 * size else f"{n_bytes / size:,.0f} {unit}"
     return f"{n_bytes:.0f} bytes"
 
 

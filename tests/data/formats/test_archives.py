@@ -64,7 +64,7 @@ def test_bombs(tmp_path: Path) -> None:
     with open_archive(tmp_path / "a") as archive, archive.open("zeros") as stream, pytest.raises(DataError, match="unpacks to 1"):
         stream.read(1 << 17)
     (tmp_path / "c").write_bytes(gzip.compress(bytes(1 << 20)))
-    with open_gzip(tmp_path / "c") as stream, pytest.raises(DataError, match="unpacks to 1"):
+    with open_gzip(tmp_path / "c") as stream, pytest.raises(DataError, match=r"unpacks to \d+\.\d kB"):
         stream.read()
     with open_archive(zipped(tmp_path / "e", {"zeros": bytes(1 << 15)})) as archive:
         assert len(archive.read("zeros")) == 1 << 15  # small enough to be let through whatever the ratio

@@ -439,3 +439,17 @@ def test_several_environments_that_fit_are_named(tmp_path: Path) -> None:
     arrays["observations"] = arrays["observations"].clip(-1, 1).clip(0, 1)
     (said,) = [note for note in ingest(npz(tmp_path / "log.npz", arrays), tmp_path / "set").notes if "environment=" in note]
     assert said.startswith("Shapes and bounds fit BipedalWalker-v3 or BipedalWalkerHardcore-v3: ")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["observation:{}", "info/x{}", "other{}"])
+def test_ten_thousand_columns(name: str, tmp_path: Path) -> None:
+    """No name is compared with all others, and the shard is not opened again for each column: seconds, which were minutes."""
+    names = ["episode", "action:0", "reward", *([] if name.startswith("obs") else ["observation:0"])]
+    lines = [",".join([*names, *map(name.format, range(10_000))])]
+    lines += [",".join(["0", *["1"] * (len(names) + 9_999)]) for _ in range(20)]
+    (tmp_path / "wide.csv").write_text("\n".join(lines) + "\n")
+    start = time.process_time()
+    dataset = ingest(tmp_path / "wide.csv", tmp_path / "wide").dataset
+    assert time.process_time() - start < 30
+    assert dataset.n_transitions == 20

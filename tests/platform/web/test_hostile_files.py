@@ -55,10 +55,23 @@ def test_a_zip_that_unpacks_to_more_than_it_is(served: Served) -> None:
     assert len(bomb) < 1 << 20
     found = brought_in(served, ("bad.csv", TABLE.encode()), ("bad.zip", bomb))
     assert found.state == "FAILED"
-    assert "unfolds to more than 500 times its" in found.reason
+    assert "'0.png' has 314,572,800 bytes, too many for an image" in found.reason
     page = served.get("/datasets/bad").text
-    assert "bad.zip unfolds to more" in page
+    assert "bad.zip: " in page
     assert str(served.site.home) not in page  # where the server keeps it is nobody's business
+
+
+def test_a_file_that_declares_more_than_it_stores(served: Served, tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "bad.h5", "w") as file:
+        for name, shape in (("observations", (100_000_000, 11)), ("actions", (100_000_000, 1)), ("rewards", (100_000_000,))):
+            file.create_dataset(name, shape, np.float32, chunks=(1000, *shape[1:]))
+        file.create_dataset("terminals", (100_000_000,), bool, chunks=(1000,))
+    found = brought_in(served, ("bad.h5", (tmp_path / "bad.h5").read_bytes()))
+    assert found.state == "FAILED"
+    assert "bad.h5: 'terminals' unpacks to 1.7 GB or more, and 2.22 kB are stored" in found.reason
+    page = served.get("/datasets/bad").text
+    assert "unpacks to 1.7 GB or more" in page
+    assert str(served.site.home) not in page
 
 
 def test_an_image_of_a_trillion_pixels(served: Served) -> None:
@@ -85,7 +98,7 @@ def test_hdf5_that_reads_other_files_of_the_server(served: Served, tmp_path: Pat
         file["rewards"] = np.full(20, 42.0, np.float32)
     raw = tmp_path / "secret.bin"
     raw.write_bytes(np.full(20, 42.0, np.float32).tobytes())
-    for k in range(3):  # the last one is sound, so that the others fail for what they are
+    for k in range(4):  # the last one is sound, so that the others fail for what they are
         bad = tmp_path / f"bad{k}.h5"
         with h5py.File(bad, "w") as file:
             file["observations"], file["actions"] = np.zeros((20, 2), np.float32), np.zeros((20, 1), np.float32)
@@ -94,10 +107,13 @@ def test_hdf5_that_reads_other_files_of_the_server(served: Served, tmp_path: Pat
                 file["rewards"] = h5py.ExternalLink(str(secret), "rewards")
             elif k == 1:
                 file.create_dataset("rewards", (20,), np.float32, external=[(str(raw), 0, h5py.h5f.UNLIMITED)])
+            elif k == 2:
+                file["elsewhere"] = h5py.ExternalLink(str(secret), "/")
+                file["rewards"] = h5py.SoftLink("/elsewhere/rewards")
             else:
                 file["rewards"] = np.zeros(20, np.float32)
         found = brought_in(served, ("bad.h5", bad.read_bytes()))
-        assert found.state == ("READY" if k == 2 else "FAILED"), k
+        assert found.state == ("READY" if k == 3 else "FAILED"), k
         served.post("/datasets/bad/delete", {"typed": "bad"})
 
 
