@@ -25,7 +25,8 @@ Choices   1. An episode that ended early goes on where nothing is gained and kee
              normalise over the running ones alone (COBS) counts late rewards of long episodes as if all were long.
           2. τ is that of several quantiles of the weights (0: DM, ∞: DR) with the least estimated variance + bias², the bias being
              the mean of Σ_t γ^t (ŵ_t - w_t) δ_t. Wang et al. bound it from above, by the largest reward: by a bound that holds with
-             95 %, of that mean, nothing was ever cut whose variance mattered. So intervals do not hold the bias that is accepted.
+             95 %, of that mean, nothing was ever cut whose variance mattered. For the bias that is accepted `estimates` widens the
+             interval by the error of the values that are leant on.
           3. MAGIC's g_j are of 25 lengths spread evenly, Ω and WDR's interval are by the delta method where the paper resamples,
              and its intervals take x as given.
 """

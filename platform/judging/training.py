@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -65,6 +65,9 @@ def fqe_experiment(settings: JudgeSettings, dataset: Dataset, place: str, path: 
     algorithm |= {"observation_scaler": "standard"} if vectors else {}
     algorithm |= {} if spec.discrete else {"action_scaler": "min_max"}
     algorithm |= settings.fqe
+    if isinstance(bounds := algorithm.get("value_bounds"), list | tuple):  # they are given in the units of the data's rewards
+        size = algorithm["reward_scaler"]["multiplier"] if isinstance(algorithm["reward_scaler"], dict) else 1.0
+        algorithm["value_bounds"] = [size * bound for bound in cast("Sequence[float]", bounds)]
     n_steps = settings.n_steps or needed_steps(dataset, settings.gamma, algorithm.get("target_update_interval", _TARGET_EVERY))
     return ExperimentConfig.checked(
         {

@@ -19,6 +19,8 @@ def unseen(settings: JudgeSettings, dataset: Dataset, kept: Sequence[Kept], say:
     if not (share := known if settings.holdout is None else settings.holdout):
         return dataset, settings.dataset
     part = dataset.split(share, seed=0)[1]  # as trials do
+    if settings.holdout is None and part.n_episodes < 2:  # one does not tell how far others would differ
+        return dataset, settings.dataset
     say(f"Judging by the {part.n_episodes:,} episodes of {dataset.name!r} that training kept back; holdout=0 takes all.")
     folder = Folder(settings.storage_place) / KEPT / part.fingerprint[:16]
     if folder.read("dataset.json") is None:

@@ -34,7 +34,7 @@ def test_what_is_chance_is_not_learned() -> None:
     """Of 300 fair coins a network learns every one by heart in 2,000 steps, and thinks others as sure."""
     rng, n = np.random.default_rng(0), 300
     dataset = Dataset.from_arrays(rng.normal(size=(n, 4)), rng.integers(0, 2, n), np.zeros(n), np.ones(n, bool))
-    model = DiscreteBC(beta=0.0, encoder=SMALL, batch_size=64, learning_rate=1e-2)
+    model = DiscreteBC(beta=0.0, encoder=SMALL, batch_size=64)
     found = estimate_behaviour(dataset, model=model, n_steps=2000)
     assert found.fit > found.baseline - 0.05
 

@@ -255,7 +255,6 @@ class Broken(Count):
             "Environment 0 paid nan at step 1 of its episode, which is not finite: look at its step",
         ),
         (lambda: d3ray.DQN(batch_size=8).fit_online(Broken, n_steps=1), "Environment 0 paid nan"),
-        (lambda: ppo().fit_online("Pendulum-v1", n_steps=1), "action_scaler"),
     ],
 )
 def test_what_cannot_be_is_said_in_a_sentence(wrong: Any, message: str) -> None:

@@ -25,6 +25,7 @@ from d3ray.platform.judging.judgement import Judgement, Verdict, chosen_estimato
 from d3ray.platform.judging.noting import _tags
 from d3ray.platform.judging.run import judge
 from d3ray.platform.judging.settings import JudgeSettings
+from d3ray.platform.judging.training import fqe_experiment
 from d3ray.platform.judging.verdicts import _beyond, believed
 from d3ray.platform.judging.words import lead
 
@@ -247,3 +248,19 @@ def test_what_training_kept_back_judges(place: Path, tmp_path: Path) -> None:
     assert whole.fingerprint == data.fingerprint
     assert [one for one in whole.verdicts[0].estimates.warnings if one.startswith("The policy was trained on these")]
     assert judged("nothing", holdout=0.25).fingerprint == test.fingerprint
+
+
+def test_fqe_is_scaled_to_returns_of_one_and_trained_as_long_as_values_travel(tmp_path: Path) -> None:
+    """Whatever the unit of rewards, of which bounds are too; the more seldom a task ends, the more often the target has to move."""
+    rng, found = np.random.default_rng(0), list[Any]()
+    for scale, length in ((1.0, 4), (500.0, 4), (1.0, 50)):
+        ends = np.arange(400) % length == length - 1
+        data = Dataset.from_arrays(rng.normal(size=(400, 2)), np.arange(400) % 2, np.full(400, scale), ends, name="visits")
+        asked = {"policies": "nobody", "dataset": "visits", "gamma": 0.99, "fqe": {"value_bounds": [0, 10 * scale]}}
+        config = fqe_experiment(JudgeSettings.checked(asked), data, "visits", "nobody")
+        settings, size = config.algorithm.settings, np.sqrt(np.square(Logs.of(data, None, gamma=0.99).returns).mean())
+        multiplier = settings["reward_scaler"]["multiplier"]
+        assert multiplier * size == pytest.approx(1.0, rel=0.5)
+        assert settings["value_bounds"] == [0, pytest.approx(10 * scale * multiplier)]
+        found.append(config.n_steps)
+    assert found == [10_000, 10_000, 17_510]  # log 0.005 / log (0.99 · 49 / 50) moves of the target, each 100 steps
