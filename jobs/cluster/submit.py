@@ -71,7 +71,7 @@ def run(config: SubmitConfig) -> SubmitResult:
     from ...platform.cluster.staging import cargo, carried_config
     from ...platform.settings.config import Conditions
 
-    if config.job in ("submit", "jobs", "up", "down"):
+    if config.job in ("submit", "jobs", "up", "down", "cluster"):
         raise ConfigError(f"submit runs jobs on a cluster; {config.job} works from here.")
     title = f"d3ray {config.job}"
     _, config_class = load_job(config.job)

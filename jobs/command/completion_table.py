@@ -35,7 +35,7 @@ def table() -> str:
             "several": "several" in marks.values(),
         }
         jobs[job]["settings"] |= {other: [] for field in config.model_fields.values() if (other := extra(field, "also"))}
-    jobs["submit"]["settings"]["job"] = [job for job in jobs if job not in ("submit", "jobs", "up", "down")]
+    jobs["submit"]["settings"]["job"] = [job for job in jobs if job not in ("submit", "jobs", "up", "down", "cluster")]
     for job, name, kind in _OF_JOBS:
         jobs[job]["settings"][name] = kind
     own, values = dict[str, Any](), dict[str, Any]()

@@ -134,7 +134,7 @@ def test_a_sweep_on_three_nodes_loses_one(slurm: Slurm) -> None:
     assert slurm.status(job) == "0", slurm.said(job)
     assert [trial.committed for trial in slurm.trials()] == [6000] * 4
     assert {about["status"] for trial in slurm.trials() for about in trial.status.values()} == {"FINISHED"}
-    assert slurm.processes() == []
+    until(lambda: not slurm.processes(), lambda: str(slurm.processes()))
 
 
 def test_a_training_without_time_left_is_queued_again_and_goes_on(slurm: Slurm) -> None:
@@ -149,7 +149,7 @@ def test_a_training_without_time_left_is_queued_again_and_goes_on(slurm: Slurm) 
     assert "d3ray 0." in second
     (trial,) = slurm.trials()
     assert trial.committed == 6000
-    assert slurm.processes() == []
+    until(lambda: not slurm.processes(), lambda: str(slurm.processes()))
 
 
 def test_a_cluster_that_stays_takes_jobs_until_it_is_cancelled(slurm: Slurm) -> None:
@@ -167,4 +167,4 @@ def test_a_cluster_that_stays_takes_jobs_until_it_is_cancelled(slurm: Slurm) -> 
     slurm.run("scancel", job)
     until(lambda: slurm.status(job), lambda: slurm.said(job), SECONDS)
     assert slurm.status(job) == "0", slurm.said(job)
-    assert slurm.processes() == []
+    until(lambda: not slurm.processes(), lambda: str(slurm.processes()))

@@ -69,7 +69,7 @@ end() {
     trap - EXIT
     kill "${running[@]}" 2> /dev/null || true
     wait "${running[@]}" 2> /dev/null || true
-    timeout 60 srun --overlap --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 rm -rf "$scratch" || rm -rf "$scratch"
+    rm -rf "$scratch"
 }
 running=()
 trap end EXIT
@@ -83,7 +83,7 @@ for _ in 1 2 3; do
         > "$scratch/head.log" 2>&1 &
     head=$!
     running=("$head")
-    while kill -0 "$head" 2> /dev/null && ! grep -q "Ray runtime started" "$scratch/head.log"; do sleep 1; done
+    while kill -0 "$head" 2> /dev/null && ! grep -qs "Ray runtime started" "$scratch/head.log"; do sleep 1; done
     kill -0 "$head" 2> /dev/null && break
 done
 if ! kill -0 "$head" 2> /dev/null; then
@@ -92,8 +92,9 @@ if ! kill -0 "$head" 2> /dev/null; then
 fi
 if ((others > 0)); then
     # shellcheck disable=SC2016 # its arguments are what follows
+    on_each='trap "rm -rf \"$0\"" EXIT; trap exit TERM; for _ in 1 2 3; do ray start "$@" && exit; done; exit 1'
     srun --nodes="$others" --ntasks="$others" --cpus-per-task="$SLURM_CPUS_PER_TASK" --exclude="$SLURMD_NODENAME" \
-        --no-kill --kill-on-bad-exit=0 --wait=0 --label bash -c 'for _ in 1 2 3; do ray start "$@" && exit; done; exit 1' node \
+        --no-kill --kill-on-bad-exit=0 --wait=0 --label bash -c "$on_each" "$scratch" \
         "${node[@]}" --address="$address" --num-cpus="$SLURM_CPUS_PER_TASK" > "$scratch/workers.log" 2>&1 &
     running+=($!)
 fi
