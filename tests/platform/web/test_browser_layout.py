@@ -33,8 +33,8 @@ def tab(served: Served, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     for name, returns in ((LONG, curves), ("flat", flat), ("judged", flat)):
         with monkeypatch.context() as patch:
             experiment = write_experiment(patch, storage, name, returns)
-    row = {"value": -12_345.678, "interval": [-13_000.5, -11_000.2], "refused": None}
-    verdict = {"estimates": {"rows": dict.fromkeys(ESTIMATORS, row), "warnings": [], "data": row}, "played": []}
+    row = {"value": -12_345.678, "interval": [-13_000.5, -11_000.2], "ess": 12.3, "caveat": None, "refused": None}
+    verdict = {"estimates": {"rows": dict.fromkeys(ESTIMATORS, row), "warnings": [], "n_episodes": 40, "data": row}, "played": []}
     verdicts = [{**verdict, "label": f"{LONG} seed {seed}"} for seed in range(3)]
     experiment.folder.write_json("judgement.json", {"dataset": "logs", "trusted": ESTIMATORS[6], "verdicts": verdicts})
     with playwright.sync_playwright() as found:
