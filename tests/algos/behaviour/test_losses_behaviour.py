@@ -93,7 +93,7 @@ def test_bcq_acts_by_the_best_of_the_same_candidates():
     for s in seen:
         actions = [perturbed(run, "live", s, z, 0.4) for z in latents]
         wanted.append(max(actions, key=lambda a, s=s: run("live", "critic", beside(s, a), 0)[0]))
-    np.testing.assert_allclose(made.predict(seen), wanted, rtol=1e-10)
+    np.testing.assert_allclose(made.predict(seen), wanted, rtol=1e-7)  # the space's float32
     draws = np.stack([made.sample_action(seen) for _ in range(3)])
     assert (draws.std(0) > 0).any()
 
@@ -140,7 +140,7 @@ def test_plas_acts_and_aims_through_the_decoder(algorithm, scale):
     np.testing.assert_allclose(evaluate(made, learner, batch, made.critic_loss)[0], expected, rtol=1e-10)
     np.testing.assert_allclose(evaluate(made, learner, batch, made.actor_loss)[0], climbed, rtol=1e-10)
     seen = batch.observation.numpy()[:5]
-    np.testing.assert_allclose(made.predict(seen), [latent_action(run, "live", s, scale) for s in seen], rtol=1e-10)
+    np.testing.assert_allclose(made.predict(seen), [latent_action(run, "live", s, scale) for s in seen], rtol=1e-7)
 
 
 def test_plas_leaves_the_behaviour_as_it_is_after_the_warm_up():
@@ -273,7 +273,7 @@ def test_bear_acts_by_the_best_of_the_same_draws():
     for s in seen:
         actions = [np.tanh(squashed(*normal(run, s), z)[0]) for z in _numbers(5, 3)]
         wanted.append(max(actions, key=lambda a, s=s: run("live", "critic", beside(s, a), 0)[0]))
-    np.testing.assert_allclose(made.predict(seen), wanted, rtol=1e-10)
+    np.testing.assert_allclose(made.predict(seen), wanted, rtol=1e-7)  # the space's float32
 
 
 @pytest.mark.parametrize("algorithm", [BCQ, BEAR])

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 
 from d3ray import Dataset
@@ -26,6 +25,7 @@ from d3ray.platform.sweep.config import SweepConfig
 from d3ray.platform.sweep.run import run_sweep
 from d3ray.platform.tracking.measured import read_run
 
+from ...graphs import without_origin
 from .in_process import trained
 
 SMALL: dict[str, Any] = {"encoder": {"hidden_units": [8]}, "batch_size": 8}
@@ -82,12 +82,7 @@ def learned(trial: Trial, *, after: int = -1) -> dict[str, Any]:
 
 
 def _content(file: Path) -> bytes:
-    """All of a file; of a graph all but what it says of where it is from, its trial's name among it."""
-    if file.suffix != ".onnx":
-        return file.read_bytes()
-    graph = onnx.load(file)
-    del graph.metadata_props[:]
-    return graph.SerializeToString(deterministic=True)
+    return without_origin(file) if file.suffix == ".onnx" else file.read_bytes()
 
 
 CASES: dict[str, dict[str, Any]] = {

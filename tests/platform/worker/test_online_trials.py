@@ -174,7 +174,6 @@ def test_what_cannot_be_meant_is_refused(given: dict[str, Any], said: str) -> No
     ("given", "error", "said"),
     [
         ({"algorithm": "SAC", "evaluation": "CartPole-v1", "online": 1}, DataError, "SAC"),
-        ({"algorithm": "SAC", "evaluation": "Pendulum-v1", "online": 1}, DataError, "algorithm.action_scaler=|action_scaler"),
         ({"algorithm": "PPO", "evaluation": "CartPole-v1", "online": {"mixture": 0.1}}, ConfigError, "online.mixture has no place"),
         ({"algorithm": "PPO", "evaluation": "CartPole-v1", "online": {"n_updates": 2}}, ConfigError, "n_updates has no place"),
         ({"algorithm": "DQN", "evaluation": "CartPole-v1", "online": {"explorer": "bolzmann"}}, ConfigError, "'boltzmann'"),
