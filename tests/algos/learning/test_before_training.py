@@ -111,7 +111,7 @@ def test_a_training_that_ends_in_the_warm_up_is_told_of(algorithm: Any, setting:
 def test_the_default_training_of_plas_is_told_of() -> None:
     """Its warm-up is as long as a fit by default, at which nothing else would show that its policy is the first one."""
     with pytest.warns(UserWarning, match="PLAS: .* first 500,000 gradient steps .* ends with step 500,000"):
-        next(iter(PLAS(batch_size=2).fitter(DATA, n_steps_per_epoch=1)))
+        next(iter(PLAS(batch_size=2, compile_graph=False).fitter(DATA, n_steps_per_epoch=1)))
     with pytest.warns(UserWarning, match="PLAS: .* first 500,000"):
         Stack(PLAS(batch_size=2), (0, 1)).fit(DATA, 1)
     with pytest.warns(UserWarning, match="PLAS: .* first 500,000"):

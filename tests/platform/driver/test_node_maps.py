@@ -123,6 +123,7 @@ def test_every_node_builds_its_map_while_trials_hold_every_cpu(caches: list[Path
         prepare_node_maps(where, resources={"GPU": 1})
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_each_node_evicts_what_was_used_longest_ago_and_nothing_in_use_and_repairs(caches: list[Path], tmp_path: Path) -> None:
     sets = [walk(seed) for seed in range(1, 4)]

@@ -81,6 +81,7 @@ def test_a_trial_meets_its_limit_and_goes_on_under_a_larger_one(tmp_path: Path) 
     assert (run.info.status, run.data.tags.get("d3ray.reason", "")) == ("FINISHED", "")
 
 
+@pytest.mark.long
 def test_an_experiment_meets_its_limit_and_goes_on_under_a_larger_one(local_ray: Path, tmp_path: Path) -> None:
     (local_ray / "slow_for_limits.py").write_text(SLOW)
     (local_ray / "slow").touch()

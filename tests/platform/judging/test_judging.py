@@ -91,6 +91,7 @@ def test_weights_alone_tell_the_best_from_the_worst_and_the_page_shows_it(place:
     assert len(list((place / "r/judged-policies").iterdir())) == 2
 
 
+@pytest.mark.long
 def test_policies_are_followed_in_a_model_that_is_named(tmp_path: Path) -> None:
     """The estimate is the mean over members, its interval reaches over all of theirs, and the decision does not stand on it."""
     data = Dataset.open("d3ray/cartpole-replay")

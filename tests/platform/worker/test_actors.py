@@ -50,6 +50,7 @@ def trained(make: Callable[[], Any], env: Any, given: Any, after: Callable[[int]
         return run.algorithm.state()[0], last
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("make", [lambda: DQN(**DQN_, seed=3), lambda: PPO(**PPO_, seed=3)], ids=["dqn", "ppo"])
 def test_killed_actors_are_replaced_and_what_is_learned_is_the_same(make: Callable[[], Any]) -> None:
     killed: list[int] = []
@@ -88,6 +89,7 @@ class Ending(gymnasium.Env[Any, Any]):
         return np.zeros(1, np.float32), 1.0, False, False, {}
 
 
+@pytest.mark.long
 def test_an_actor_that_dies_again_and_again_ends_the_run_in_a_sentence() -> None:
     with pytest.raises(ActorsDiedError, match=r"Actor 0 died 3 times in a row over the same steps.*memory runs out"):
         trained(lambda: DQN(**DQN_, seed=3), lambda: Ending(True), RayActors(2, steps=8, num_cpus=0.25))

@@ -106,6 +106,7 @@ def together(place: Path) -> tuple[Any, dict[str, Any], list[dict[str, Any]]]:
     return trained(place, "together")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_two_processes_train_the_model_of_one(place: Path, together: Any) -> None:
     ended, state, seen = together
