@@ -24,7 +24,7 @@ from ..experiment.run import carry_out
 from ..results.progress import OnProgress
 from ..storage.folders import Folder
 from ..tracking.policies import open_policy
-from .checks import check_environment, check_folder, logs_of
+from .checks import check_environment, check_folder, check_no_experiment, logs_of
 from .judgement import RECORD, Judgement, Verdict, chosen_estimator
 from .noting import note
 from .page import FILE, page
@@ -64,6 +64,8 @@ def judge(
     dataset, place = unseen(settings, dataset, kept, say)
     configs = [fqe_experiment(settings, dataset, place, one.path) for one in kept] if settings.n_steps != 0 else []
     work = fqe_work(settings, dataset, kept, configs) if configs and not is_one_step(dataset) else None
+    if work is None:
+        check_no_experiment(settings)
     acted = [_decided(one, dataset) for one in kept]
     with _one_thread():
         behaved = _behaviour(settings, dataset, say)

@@ -217,6 +217,18 @@ def test_a_judgement_is_written_over_only_if_that_is_said(place: Path) -> None:
             judge(asked, replace=again)
 
 
+def test_one_step_logs_are_not_judged_into_an_experiment_of_that_name(place: Path) -> None:
+    """They train no FQE, so what there is to go on with or to replace is somebody else's."""
+    asked = settings(place, "best.onnx", storage=str(place / "theirs"), n_steps=10)
+    theirs = place / "theirs/judge-logs"
+    theirs.mkdir(parents=True)
+    (theirs / "experiment.json").write_text("{}")
+    for again in ("resume", "replace"):
+        with pytest.raises(ConfigError, match=r"an experiment, with whose training this judgement.* another name"):
+            judge(asked, **{again: True})
+    assert [one.name for one in theirs.iterdir()] == ["experiment.json"]
+
+
 def test_policies_of_one_name_are_told_apart(place: Path) -> None:
     (place / "worse").mkdir()
     (place / "worst.onnx").rename(other := place / "worse/best.onnx")
