@@ -72,7 +72,7 @@ def verdict(
 ) -> Verdict:
     """Every estimate of a policy that is asked for.
 
-    `critics` is None where no FQE was trained, `model` where none was named; `has_seen`: the policy learned from some of these logs.
+    `critics` is None where no FQE was trained, `model` where none was named; `has_seen`: it learned from some of these logs.
     """
     logs, by_member = _logs(settings, dataset, policy, behaved), np.zeros((0, 0))
     if model is not None:
