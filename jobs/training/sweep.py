@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...data.errors import DataError, StorageError
 from ...platform.sweep.config import SweepConfig as Settings
 from ...platform.words import count, resume_command, value_text
 from ...platform.yaml_text import to_text
@@ -48,8 +49,6 @@ def run(config: SweepConfig) -> SweepResult | PlanResult:
     Raises:
         ConfigError, DataError, StorageError: before any work, for what cannot be used.
     """
-    from ...platform.report.verdicts import best_and_next
-    from ...platform.results.reading import read_results
     from ...platform.sweep.run import run_sweep, sweep_work
 
     if config.plan:
@@ -59,7 +58,20 @@ def run(config: SweepConfig) -> SweepResult | PlanResult:
         return planned(work, config, n_configurations=most, hours=budget.hours, gpu_hours=budget.gpu_hours, at_most=at_most)
     with live_experiment(config.storage_place, config.experiment) as on_progress:
         result = run_sweep(config, resume=config.resume, replace=config.replace, trial=config.trial, on_progress=on_progress)
-    return describe(result, best_and_next(read_results(config.storage_place, config.experiment)))
+    return describe(result, _verdicts(config))
+
+
+def _verdicts(config: SweepConfig) -> list[str]:
+    """Whether the best configurations differ from the next; the sweep has ended whether or not that can be told."""
+    from ...platform.report.verdicts import best_and_next
+    from ...platform.results.reading import read_results
+
+    try:
+        return best_and_next(read_results(config.storage_place, config.experiment))
+    except DataError:  # no configuration was begun
+        return []
+    except StorageError as error:
+        return [f"Whether the best configuration differs from the next one cannot be told: {error}"]
 
 
 def describe(result: Swept, verdicts: Sequence[str] = ()) -> SweepResult:
