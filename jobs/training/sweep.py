@@ -12,7 +12,7 @@ from ...platform.words import count, resume_command, value_text
 from ...platform.yaml_text import to_text
 from ..command.base import Result
 from ..command.planning import PlannableConfig, PlanResult, planned
-from ..views.columns import NONE, aligned, interval_text, number
+from ..views.columns import NONE, aligned, cell, interval_text, number
 from ..views.live_view import live_experiment
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ...platform.results.configurations import SweepResult as Swept
 
 _SHOWN = 10  # configurations in the table
-_LETTERS = 28  # of a value in it
 
 
 class SweepConfig(PlannableConfig, Settings):
@@ -119,7 +118,7 @@ def _table(result: Swept) -> Iterator[str]:
         rows.append(
             [
                 f"configuration {one.number}",
-                *(_short(one.choice[name]) if name in one.choice else NONE for name in names),
+                *(_value(one.choice[name]) if name in one.choice else NONE for name in names),
                 NONE if value is None else number(value),
                 interval_text(summary and summary.interval),
                 str(len(one.values)),
@@ -131,11 +130,11 @@ def _table(result: Swept) -> Iterator[str]:
         yield f"  and {count(more, 'configuration')} more"
 
 
-def _short(value: Any) -> str:
-    """A value in a cell: numbers to four figures, of a place its last part, cut where it is long."""
+def _value(value: Any) -> str:
+    """A value in a cell: numbers to four figures, of a place its last part."""
     text = f"{value:.4g}" if isinstance(value, float) else value_text(value)
     text = text.rstrip("/").rpartition("/")[2] if isinstance(value, str) else text
-    return text if len(text) <= _LETTERS else f"{text[: _LETTERS - 1]}…"
+    return cell(text)
 
 
 def _score(best: ConfigurationResult, metric: str, seeds: str) -> str:
