@@ -15,7 +15,7 @@ from ...data.errors import ConfigError
 from ..command.base import JobConfig, Result, option
 from ..command.console import note
 from ..command.options import read_line, resolve
-from ..command.running import load_job, run_command
+from ..command.running import FROM_HERE, load_job, run_command
 from ..training.resume import ResumeConfig
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def run(config: SubmitConfig) -> SubmitResult:
     from ...platform.cluster.staging import cargo, carried_config
     from ...platform.settings.config import Conditions
 
-    if config.job in ("submit", "jobs", "up", "down", "cluster"):
+    if config.job in FROM_HERE:
         raise ConfigError(f"submit runs jobs on a cluster; {config.job} works from here.")
     title = f"d3ray {config.job}"
     _, config_class = load_job(config.job)

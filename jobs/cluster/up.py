@@ -58,14 +58,14 @@ def run(config: UpConfig) -> Result:
 
 
 def _looked_at(file: ClusterFile) -> list[str]:
-    """What it will make and cost, where that is known. Raises ConfigError: the cloud's account is not ready."""
+    """What it will make and cost, and what that risks, where it is known. Raises ConfigError: the cloud's account is not ready."""
     if file.provider != "aws":
         return []
-    from ...platform.cluster.aws_account import bill, lacking_in_account
+    from ...platform.cluster.aws_account import bill, lacking_in_account, risks
 
     if lacking := lacking_in_account(file.prepared):
         raise ConfigError(f"{file.path} is fine, but cannot be used yet. {' '.join(lacking)}")
-    return bill(file.prepared)
+    return [*bill(file.prepared), *risks(file.prepared)]
 
 
 def _rehearsed(config: UpConfig) -> Result:

@@ -11,7 +11,7 @@ from ...platform import api
 from ...platform.benchmark.suite import suite_names
 from .describe import rows
 from .options import extra, flags, members, nested, operands
-from .running import job_names, load_job
+from .running import FROM_HERE, job_names, load_job
 
 _LISTS = {"dataset": "datasets", "suite": "suites", "algorithm": "algorithms"}  # by setting what its values are a list of
 _EXPERIMENTS = ("experiment", "experiments", "model", "policies", "policy", "runs")  # settings that name some
@@ -35,7 +35,7 @@ def table() -> str:
             "several": "several" in marks.values(),
         }
         jobs[job]["settings"] |= {other: [] for field in config.model_fields.values() if (other := extra(field, "also"))}
-    jobs["submit"]["settings"]["job"] = [job for job in jobs if job not in ("submit", "jobs", "up", "down", "cluster")]
+    jobs["submit"]["settings"]["job"] = [job for job in jobs if job not in FROM_HERE]
     for job, name, kind in _OF_JOBS:
         jobs[job]["settings"][name] = kind
     own, values = dict[str, Any](), dict[str, Any]()

@@ -22,6 +22,7 @@ from .options import JobConfig, read_line, resolve
 
 _JOBS = Path(__file__).parents[1]
 ROOMS = {"data": "Data", "training": "Training", "results": "Results", "policies": "Policies", "cluster": "Clusters"}
+FROM_HERE = ("submit", "jobs", "up", "down", "cluster")  # jobs that speak to clusters, on which `submit` runs the others
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 

@@ -11,14 +11,13 @@ from ...data.errors import ConfigError
 from ...data.spec import Environment
 from ..command.base import Result, option
 from ..command.console import say
-from ..views.columns import NONE, aligned, interval_text, mean_text
+from ..views.columns import NONE, aligned, cell, interval_text, mean_text
 from .named_runs import RunsConfig, read
 
 if TYPE_CHECKING:
     from ...platform.results.reading import Configuration
     from ...platform.results.summary import Comparison
 
-_LETTERS = 28  # of a setting's value
 _NAMED = 5  # settings and metrics of one side alone
 
 
@@ -111,7 +110,7 @@ def _rows(found: Comparison) -> tuple[list[list[str]], list[str]]:
         if sum(value is not MISSING for value in values) < 2:
             alone.append(name)
         else:
-            rows.append([{"name": "algorithm"}.get(name, name), *map(_short, values)])
+            rows.append([{"name": "algorithm"}.get(name, name), *map(_value, values)])
     for metric, scores in found.scores.items():
         summaries = [None if score is None else score.summary for score in scores]
         if metric != found.metric and sum(one is not None for one in summaries) < 2:
@@ -146,13 +145,12 @@ def _lines(found: Comparison, of: Mapping[str, int]) -> Iterator[str]:
             yield f"Not counted: seed {seed} of {one.label} {why.rstrip('.')}."
 
 
-def _short(value: Any) -> str:
+def _value(value: Any) -> str:
     from ...platform.results.summary import MISSING
 
     if value is MISSING:
         return NONE
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text if len(text) <= _LETTERS else f"{text[: _LETTERS - 1]}…"
+    return cell(value if isinstance(value, str) else json.dumps(value))
 
 
 def _as_json(found: Comparison, said: list[str]) -> dict[str, Any]:

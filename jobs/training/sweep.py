@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...data.errors import DataError, StorageError
 from ...platform.sweep.config import SweepConfig as Settings
 from ...platform.words import count, resume_command, value_text
 from ...platform.yaml_text import to_text
 from ..command.base import Result
 from ..command.planning import PlannableConfig, PlanResult, planned
-from ..views.columns import NONE, aligned, interval_text, number
+from ..views.columns import NONE, aligned, cell, interval_text, number
 from ..views.live_view import live_experiment
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from ...platform.results.configurations import SweepResult as Swept
 
 _SHOWN = 10  # configurations in the table
-_LETTERS = 28  # of a value in it
 
 
 class SweepConfig(PlannableConfig, Settings):
@@ -48,8 +48,6 @@ def run(config: SweepConfig) -> SweepResult | PlanResult:
     Raises:
         ConfigError, DataError, StorageError: before any work, for what cannot be used.
     """
-    from ...platform.report.verdicts import best_and_next
-    from ...platform.results.reading import read_results
     from ...platform.sweep.run import run_sweep, sweep_work
 
     if config.plan:
@@ -59,7 +57,20 @@ def run(config: SweepConfig) -> SweepResult | PlanResult:
         return planned(work, config, n_configurations=most, hours=budget.hours, gpu_hours=budget.gpu_hours, at_most=at_most)
     with live_experiment(config.storage_place, config.experiment) as on_progress:
         result = run_sweep(config, resume=config.resume, replace=config.replace, trial=config.trial, on_progress=on_progress)
-    return describe(result, best_and_next(read_results(config.storage_place, config.experiment)))
+    return describe(result, _verdicts(config))
+
+
+def _verdicts(config: SweepConfig) -> list[str]:
+    """Whether the best configurations differ from the next; the sweep has ended whether or not that can be told."""
+    from ...platform.report.verdicts import best_and_next
+    from ...platform.results.reading import read_results
+
+    try:
+        return best_and_next(read_results(config.storage_place, config.experiment))
+    except DataError:  # no configuration was begun
+        return []
+    except StorageError as error:
+        return [f"Whether the best configuration differs from the next one cannot be told: {error}"]
 
 
 def describe(result: Swept, verdicts: Sequence[str] = ()) -> SweepResult:
@@ -107,7 +118,7 @@ def _table(result: Swept) -> Iterator[str]:
         rows.append(
             [
                 f"configuration {one.number}",
-                *(_short(one.choice[name]) if name in one.choice else NONE for name in names),
+                *(_value(one.choice[name]) if name in one.choice else NONE for name in names),
                 NONE if value is None else number(value),
                 interval_text(summary and summary.interval),
                 str(len(one.values)),
@@ -119,11 +130,11 @@ def _table(result: Swept) -> Iterator[str]:
         yield f"  and {count(more, 'configuration')} more"
 
 
-def _short(value: Any) -> str:
-    """A value in a cell: numbers to four figures, of a place its last part, cut where it is long."""
+def _value(value: Any) -> str:
+    """A value in a cell: numbers to four figures, of a place its last part."""
     text = f"{value:.4g}" if isinstance(value, float) else value_text(value)
     text = text.rstrip("/").rpartition("/")[2] if isinstance(value, str) else text
-    return text if len(text) <= _LETTERS else f"{text[: _LETTERS - 1]}…"
+    return cell(text)
 
 
 def _score(best: ConfigurationResult, metric: str, seeds: str) -> str:

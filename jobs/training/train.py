@@ -52,11 +52,11 @@ def run(config: TrainConfig) -> TrainResult | PlanResult:
         return planned(train_work(config), config)
     with live_experiment(config.storage_place, config.experiment) as on_progress:
         result = run_experiment(config, resume=config.resume, replace=config.replace, trial=config.trial, on_progress=on_progress)
-    return describe(result)
+    return describe(result, limited=config.time_limit.experiment is not None and config.trial is None)
 
 
-def describe(result: ExperimentResult) -> TrainResult:
-    """What to print of an experiment."""
+def describe(result: ExperimentResult, *, limited: bool = False) -> TrainResult:
+    """What to print of an experiment, whose time may have been `limited`."""
     finished = [seed for seed in result.seeds if seed.status == "FINISHED"]
     lines = [f"{result.name}: {len(finished)} of {len(result.seeds)} seeds are trained."]
     for seed in result.seeds:
@@ -80,7 +80,8 @@ def describe(result: ExperimentResult) -> TrainResult:
     problems: list[str] = []
     if left := [seed for seed in failed if not seed.reason]:  # which nobody began
         go_on = resume_command(result.folder)
-        problems.append(f"{len(left)} of {len(result.seeds)} seeds are left; with a larger time_limit.experiment {go_on} goes on.")
+        under = "with a larger time_limit.experiment " if limited else ""
+        problems.append(f"{len(left)} of {len(result.seeds)} seeds are left; {under}{go_on} goes on.")
     if failed := [seed for seed in failed if seed.reason]:
         reasons = "; ".join(f"seed {seed.seed}: {seed.reason}" for seed in failed)
         problems.append(f"{len(failed)} of {len(result.seeds)} seeds failed: {reasons.rstrip('.?')}.")

@@ -10,7 +10,14 @@ from ...platform.words import NONE, interval_text, number
 if TYPE_CHECKING:
     from ...platform.statistics import Summary
 
-__all__ = ["NONE", "aligned", "interval_text", "mean_text", "number"]
+__all__ = ["NONE", "aligned", "cell", "interval_text", "mean_text", "number"]
+
+_LETTERS = 28  # of a setting's value
+
+
+def cell(value: str) -> str:
+    """A setting's value, cut where it is long."""
+    return value if len(value) <= _LETTERS else f"{value[: _LETTERS - 1]}…"
 
 
 def mean_text(summary: Summary) -> str:

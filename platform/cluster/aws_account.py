@@ -28,6 +28,7 @@ _HOURLY = {
 }
 _DISK = 0.08 / 730  # dollars for a GB of gp3 an hour
 _ADDRESS = 0.005  # for a public address an hour
+_SSH = 22
 
 
 def bill(config: Mapping[str, Any]) -> list[str]:
@@ -52,10 +53,25 @@ def bill(config: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def risks(config: Mapping[str, Any]) -> list[str]:
+    """What Ray adds to a prepared file that lets more in, or lets nodes do more, than is needed; a sentence each."""
+    head, about = config["head_node_type"], config["available_node_types"]
+    found = (
+        []
+        if _profile_name(about[head]["node_config"])
+        else [f"{head} has no IamInstanceProfile: Ray makes one that may do anything with EC2 and S3."]
+    )
+    return found + [
+        f"{name} has no SecurityGroupIds: Ray makes a group that lets ssh in from the whole world."
+        for name, one in about.items()
+        if not _group_ids(one["node_config"])
+    ]
+
+
 def lacking_in_account(config: Mapping[str, Any]) -> list[str]:
     """What the account of this shell's credentials has not, that nodes of a prepared file need; a sentence each.
 
-    What these credentials may not look at counts as there.
+    What these credentials may not look at counts as there, and so does what Ray makes.
     """
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError
@@ -67,7 +83,8 @@ def lacking_in_account(config: Mapping[str, Any]) -> list[str]:
         found = list[str]()
         for name, about in config["available_node_types"].items():
             node = about["node_config"]
-            for one in (_profile(iam, name, node), _type(ec2, provider, node), *_groups(ec2, name, node)):
+            profile = "" if name == config["head_node_type"] and not _profile_name(node) else _profile(iam, name, node)
+            for one in (profile, _type(ec2, provider, node), *_groups(ec2, node)):
                 if one and one not in found:
                     found.append(one)
     except (BotoCoreError, ClientError) as error:
@@ -75,10 +92,13 @@ def lacking_in_account(config: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _profile(iam: Any, type_: str, node: Mapping[str, Any]) -> str:
+def _profile_name(node: Mapping[str, Any]) -> str:
     profile = node.get("IamInstanceProfile", {})
-    name = profile.get("Name") or profile.get("Arn", "").rpartition("/")[2]
-    if not name:
+    return profile.get("Name") or profile.get("Arn", "").rpartition("/")[2]
+
+
+def _profile(iam: Any, type_: str, node: Mapping[str, Any]) -> str:
+    if not (name := _profile_name(node)):
         return f"{type_} has no IamInstanceProfile, without which its nodes cannot read a bucket."
     if _answer(iam.get_instance_profile, "NoSuchEntity", InstanceProfileName=name) == "NoSuchEntity":
         return f"The account has no instance profile {name!r}, which the stack of aws_account.yaml makes."
@@ -96,19 +116,30 @@ def _type(ec2: Any, provider: Mapping[str, Any], node: Mapping[str, Any]) -> str
     return ""
 
 
-def _groups(ec2: Any, type_: str, node: Mapping[str, Any]) -> list[str]:
-    ids = node.get("SecurityGroupIds", ())
-    if not ids:
-        return [f"{type_} has no SecurityGroupIds: Ray would make a group that lets ssh in from the whole world."]
-    answer = _answer(ec2.describe_security_groups, "InvalidGroup.NotFound", GroupIds=list(ids))
+def _group_ids(node: Mapping[str, Any]) -> list[str]:
+    own = node.get("SecurityGroupIds", ())
+    return list(
+        dict.fromkeys([*own, *(one for interface in node.get("NetworkInterfaces", ()) for one in interface.get("Groups", ()))])
+    )
+
+
+def _groups(ec2: Any, node: Mapping[str, Any]) -> list[str]:
+    if not (ids := _group_ids(node)):
+        return []
+    answer = _answer(ec2.describe_security_groups, "InvalidGroup.NotFound", GroupIds=ids)
     if answer == "InvalidGroup.NotFound":
         return [f"{' or '.join(ids)} is no security group of the account and its region."]
     groups = answer["SecurityGroups"] if isinstance(answer, dict) else []
     return [
-        f"The security group {group['GroupId']} lets the whole world in; let ssh in from your address alone."
+        f"The security group {group['GroupId']} lets ssh in from the whole world; let it in from your address alone."
         for group in groups
-        if any(_everyone(rule) for rule in group["IpPermissions"])
+        if any(_is_of_ssh(rule) and _everyone(rule) for rule in group["IpPermissions"])
     ]
+
+
+def _is_of_ssh(rule: Mapping[str, Any]) -> bool:
+    """Whether a rule is of port 22: alone, among others, or as all protocols are."""
+    return rule["IpProtocol"] == "-1" or (rule["IpProtocol"] in ("tcp", "6") and rule["FromPort"] <= _SSH <= rule["ToPort"])
 
 
 def _everyone(rule: Mapping[str, Any]) -> bool:

@@ -35,8 +35,7 @@ class Spent:
         time_limit: float | None = None,
     ) -> None:
         self._folder, self._limits, self._clock, self._time_limit = folder, limits, clock, time_limit
-        self._is_kept = limits is not None or time_limit is not None
-        there = folder.read_json("spent.json") or {} if self._is_kept else {}
+        there = folder.read_json("spent.json") or {}  # kept without limits too: a resume may set one
         self.seconds, self.gpu_seconds = float(there.get("seconds", 0)), float(there.get("gpu_seconds", 0))
         self._running = set[str]()
         self._last = clock()  # when time was last added
@@ -77,7 +76,7 @@ class Spent:
         now = self._clock()
         if self._running:
             self.seconds += now - self._last
-            if self._is_kept and (last or now - self._written >= _SECONDS_BETWEEN):
+            if last or now - self._written >= _SECONDS_BETWEEN:
                 self._folder.write_json("spent.json", {"seconds": self.seconds, "gpu_seconds": self.gpu_seconds})
                 self._written = now
         self._last = now

@@ -88,7 +88,10 @@ def carry_out(
     place = work.config.storage_place, work.config.experiment
     check_free(*place, work.configuration, work.about, work.longer, resume=resume, replace=replace)
     if not resume:  # what is resumed may have nothing left to run
-        check_own_machine(work.config.wanted)
+        wanted = work.config.wanted
+        if work.config.resources.gpu == "auto":  # where there is no GPU, trials get none
+            del wanted["GPU"]
+        check_own_machine(wanted)
     prepare_environment()
     with ray_ahead() if _will_begin(work, resume=resume, replace=replace) else nullcontext():
         return _carry_out(work, resume=resume, replace=replace, on_progress=on_progress, trial=trial)

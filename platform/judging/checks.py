@@ -29,8 +29,16 @@ def check_folder(settings: JudgeSettings, *, again: bool) -> None:
         raise ConfigError(
             f"There is {what} {settings.experiment_name!r} in {settings.storage_place} already: say {flags}another name."
         )
-    if trains and settings.n_steps == 0:
-        raise ConfigError(f"{folder} is an experiment, with whose training n_steps=0 has nothing to do: say another name.")
+
+
+def check_no_experiment(settings: JudgeSettings) -> None:
+    """Raises ConfigError where a judgement that trains nothing would lie in the folder of an experiment."""
+    folder = Folder(settings.storage_place) / settings.experiment_name
+    if folder.read("experiment.json") is not None:
+        raise ConfigError(
+            f"{folder} is an experiment, with whose training this judgement, which trains nothing, has nothing to do: say another "
+            "name."
+        )
 
 
 def check_environment(settings: JudgeSettings, dataset: Dataset) -> None:

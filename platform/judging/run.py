@@ -24,7 +24,7 @@ from ..experiment.run import carry_out
 from ..results.progress import OnProgress
 from ..storage.folders import Folder
 from ..tracking.policies import open_policy
-from .checks import check_environment, check_folder, logs_of
+from .checks import check_environment, check_folder, check_no_experiment, logs_of
 from .judgement import RECORD, Judgement, Verdict, chosen_estimator
 from .noting import note
 from .page import FILE, page
@@ -61,9 +61,11 @@ def judge(
     check_environment(settings, dataset)
     model = _model(settings, dataset)
     kept = keep(settings.sources, settings.storage_place, settings.tracking)
-    dataset, place = unseen(settings, dataset, kept, say)
+    dataset, place, seen = unseen(settings, dataset, kept, say)
     configs = [fqe_experiment(settings, dataset, place, one.path) for one in kept] if settings.n_steps != 0 else []
     work = fqe_work(settings, dataset, kept, configs) if configs and not is_one_step(dataset) else None
+    if work is None:
+        check_no_experiment(settings)
     acted = [_decided(one, dataset) for one in kept]
     with _one_thread():
         behaved = _behaviour(settings, dataset, say)
@@ -73,7 +75,7 @@ def judge(
         carry_out(work, resume=resume, replace=replace, on_progress=on_progress)
         critics = critics_of_trials(settings, dataset, kept, acted)
     verdicts = [
-        verdict(settings, dataset, one, policy, behaved, fqe, model, say)
+        verdict(settings, dataset, one, policy, behaved, fqe, model, say, has_seen=one.path in seen)
         for one, policy, fqe in zip(kept, acted, critics, strict=True)
     ]
     return _concluded(settings, dataset, verdicts, configs[0].n_steps if configs else 0)

@@ -67,8 +67,13 @@ def verdict(
     critics: Critics | None,
     model: Model | None,
     say: Callable[[str], None],
+    *,
+    has_seen: bool,
 ) -> Verdict:
-    """Every estimate of a policy that is asked for; `critics` is None where no FQE was trained, `model` where none was named."""
+    """Every estimate of a policy that is asked for.
+
+    `critics` is None where no FQE was trained, `model` where none was named; `has_seen`: it learned from some of these logs.
+    """
     logs, by_member = _logs(settings, dataset, policy, behaved), np.zeros((0, 0))
     if model is not None:
         say(f"Following {one.label} in the model.")
@@ -93,7 +98,7 @@ def verdict(
         runs = tuple(seed.run_id for seed in ended if seed.run_id)
     members = [estimate(dataclasses.replace(logs, model_value=told), [MODEL], **options)[MODEL] for told in by_member]
     found = widened(found, [(cast("float", m.value), m.interval) for m in members], MODEL)
-    warnings += [SAME] if one.learned_from == dataset.fingerprint else []
+    warnings += [SAME] if has_seen else []
     rows = found.rows if asked is None else {name: found.rows[name] for name in asked}
     found = dataclasses.replace(found, rows=rows, warnings=(*found.warnings, *warnings))
     played = _played(settings, one, dataset, say)

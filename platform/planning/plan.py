@@ -287,7 +287,8 @@ def _as_begun(work: Work) -> tuple[Work, bool, int | None]:
     check_free(
         work.config.storage_place, work.config.experiment, work.configuration, work.about, work.longer, resume=True, replace=False
     )
-    first = None if work.longer is None else begun.first_n_steps or begun.configuration["n_steps"]
+    before = begun.configuration.get("n_steps")
+    first = begun.first_n_steps or (before if work.longer and before != work.configuration.get("n_steps") else None)
     return work.stacked(begun.seeds_per_trial), has_begun(work, begun), first
 
 

@@ -9,10 +9,10 @@ and where there is no champion yet, lower bound of the candidate > what its data
 
 **Kept in the registry**, so that whoever asks the server knows: the alias `champion`; the tag `d3ray.champions` of the registered
 model, the versions that were the champion, oldest first, the present one last; and on the version that was promoted
-`d3ray.gate.by`, `d3ray.gate.mean`, `d3ray.gate.lower`, `d3ray.gate.above` (what it had to be above), `d3ray.gate.episodes` and
-`d3ray.gate.ess`, with `d3ray.gate.seed` or `d3ray.gate.judgement`. The tag is written before the alias moves forward and after it
-moves back, and what follows the present champion in it does not count: so a command that is killed between the two has changed
-nothing but a note.
+`d3ray.gate.by`, `d3ray.gate.mean`, `d3ray.gate.lower`, `d3ray.gate.level`, `d3ray.gate.above` (what it had to be above),
+`d3ray.gate.episodes` and `d3ray.gate.ess`, with `d3ray.gate.seed` or `d3ray.gate.judgement`. The tag is written before the
+alias moves forward and after it moves back, and what follows the present champion in it does not count: so a command that is
+killed between the two has changed nothing but a note.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def decide(
         return Promotion(False, f"{stays}{numbers}, stands on too few: the gate needs at least {FEWEST} episodes.", *told)
     if not candidate.lower > above:
         return Promotion(False, f"{stays}{numbers}, is not above {what}, {above:.{digits}f}: {short:.{digits}f} short.", *told)
-    gate = {name: getattr(candidate, name) for name in ("by", "mean", "lower", "episodes", "ess")}
+    gate = {name: getattr(candidate, name) for name in ("by", "mean", "lower", "level", "episodes", "ess")}
     crown(client, model, candidate.version, champion and champion.version, {**gate, "above": above, **noted})
     return Promotion(
         True,
@@ -132,6 +132,7 @@ def passed_by(version: str, tags: Mapping[str, str]) -> Promotion | None:
         kept.get("by", "play"),
         float(kept["mean"]),
         float(kept["lower"]),
+        float(kept.get("level", LEVEL)),
         episodes=int(kept["episodes"]) if "episodes" in kept else None,
         ess=float(kept["ess"]) if "ess" in kept else None,
         source=kept.get("judgement", ""),
@@ -140,10 +141,13 @@ def passed_by(version: str, tags: Mapping[str, str]) -> Promotion | None:
 
 
 def crown(client: Any, model: Any, candidate: str, champion: str | None, gate: Mapping[str, Any]) -> None:
-    """Makes a version of a registered model its champion in place of another, and notes what it had to pass."""
-    for key, value in gate.items():
-        if value is not None:
-            client.set_model_version_tag(model.name, candidate, f"{_GATE}{key}", str(value))
+    """Makes a version of a registered model its champion in place of another, and notes what it had to pass, and that alone."""
+    noted = {f"{_GATE}{key}": str(value) for key, value in gate.items() if value is not None}
+    for key in client.get_model_version(model.name, candidate).tags:
+        if key.startswith(_GATE) and key not in noted:
+            client.delete_model_version_tag(model.name, candidate, key)
+    for key, value in noted.items():
+        client.set_model_version_tag(model.name, candidate, key, value)
     history = champions(model.tags, champion)
     client.set_registered_model_tag(model.name, _HISTORY, " ".join([*history, candidate][-_KEPT:]))
     client.set_registered_model_alias(model.name, CHAMPION, candidate)

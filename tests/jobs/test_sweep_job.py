@@ -12,13 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from d3ray.data.errors import StorageError
 from d3ray.jobs.command.options import resolve
 from d3ray.jobs.command.running import BAD_INPUT, INTERRUPTED, run_command
-from d3ray.jobs.training.sweep import SweepConfig, describe
+from d3ray.jobs.training.sweep import SweepConfig, describe, run
 from d3ray.platform.results.configurations import ConfigurationResult, Outcome, SweepResult
 from d3ray.platform.results.experiment import ExperimentResult
 from d3ray.platform.settings.objective import Objective
 from d3ray.platform.storage.experiments import Experiment
+from d3ray.platform.sweep.run import sweep_work
 
 YAML = """
 name: tiny
@@ -121,6 +123,22 @@ def test_the_summary_names_the_best_its_settings_and_where_to_look() -> None:
     assert "  best on two: configuration 1, evaluation/return 3, 1 seed" in two.made
     nothing = describe(_result((_configuration(0, Outcome("failed", None, 0)),)))
     assert "there is no best one" in nothing.made
+
+
+def test_a_sweep_that_has_ended_ends_well_where_its_configurations_cannot_be_compared(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, _ = resolve(SweepConfig, file, [f"storage={tmp_path / 'results'}"])
+    monkeypatch.setattr("d3ray.platform.sweep.run.run_sweep", lambda *_, **__: _result(()))
+    work = sweep_work(config)
+    Experiment.begin(config.storage_place, config.experiment, work.configuration, work.about).close()
+    assert "there is no best one" in run(config).made  # it has no trials
+
+    def away(*_: object) -> None:
+        raise StorageError("The store does not answer.")
+
+    monkeypatch.setattr("d3ray.platform.results.reading.results_in", away)
+    assert "cannot be told: The store does not answer." in run(config).made
 
 
 @pytest.mark.timeout(900)

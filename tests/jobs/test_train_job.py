@@ -28,6 +28,13 @@ def test_a_cancelled_trial_is_an_outcome_and_a_failed_one_a_fault() -> None:
     assert faulty.failed == "1 of 2 seeds failed: seed 1: a fault. Once that is mended, d3ray resume tiny storage=/results goes on."
 
 
+def test_a_time_limit_is_named_only_where_there_is_one() -> None:
+    place: Any = ("/results/tiny", "sqlite:////results/mlflow.db", "run", ())
+    result = ExperimentResult("tiny", "KILLED", [seed(0, "FINISHED", final=True), seed(1, "PENDING", final=False)], *place)
+    assert describe(result).failed == "1 of 2 seeds are left; d3ray resume tiny storage=/results goes on."
+    assert "left; with a larger time_limit.experiment d3ray resume" in describe(result, limited=True).failed
+
+
 def test_losses_stand_where_nothing_was_evaluated() -> None:
     place: Any = ("/results/tiny", "sqlite:////results/mlflow.db", "run", ())
     metrics = {"train/temperature_loss": 1.0, "train/actor_loss": -1.5, "train/critic_loss": 0.25, "holdout/critic_loss": 2.0}

@@ -21,7 +21,7 @@ from ray.autoscaler._private.aws.node_provider import AWSNodeProvider
 from ray.autoscaler._private.aws.utils import client_cache, resource_cache
 
 from d3ray.jobs.command.running import run_command
-from d3ray.platform.cluster.aws_account import lacking_in_account
+from d3ray.platform.cluster.aws_account import lacking_in_account, risks
 from d3ray.platform.cluster.description import MACHINE_IMAGE, Description
 from d3ray.platform.cluster.launcher import ClusterFile
 
@@ -202,13 +202,41 @@ def test_an_account_that_is_not_ready_is_refused(file: ClusterFile, home: Path, 
     (home / "spoiled.yaml").write_text(yaml.safe_dump(spoiled, sort_keys=False))
     assert lacking_in_account(ClusterFile.read(home / "spoiled.yaml").prepared) == [
         "The account has no instance profile 'nobody', which the stack of aws_account.yaml makes.",
-        f"The security group {open_group} lets the whole world in; let ssh in from your address alone.",
+        f"The security group {open_group} lets ssh in from the whole world; let it in from your address alone.",
         "gpu_worker has no IamInstanceProfile, without which its nodes cannot read a bucket.",
         "us-west-2a,us-west-2b offers no p9.large.",
         "sg-0123456789abcdef0 is no security group of the account and its region.",
     ]
     assert run_command("up", [str(home / "spoiled.yaml"), "--yes"]) == 2
     assert "cannot be used yet. The account has no instance profile 'nobody'" in capsys.readouterr().err
+
+
+def test_what_ray_makes_itself_is_no_reason_to_refuse(
+    account: dict[str, str], file: ClusterFile, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ec2 = boto3.client("ec2")
+    web = ec2.create_security_group(GroupName="web", Description="https for the world")["GroupId"]
+    everyone = {"IpProtocol": "tcp", "FromPort": 443, "ToPort": 443, "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
+    ec2.authorize_security_group_ingress(GroupId=web, IpPermissions=[everyone])
+    bare = deepcopy(file.config)
+    head, worker = (bare["available_node_types"][name]["node_config"] for name in ("head", "gpu_worker"))
+    del head["IamInstanceProfile"], head["SecurityGroupIds"], worker["SecurityGroupIds"]
+    worker["NetworkInterfaces"] = [{"DeviceIndex": 0, "SubnetId": "subnet-1", "Groups": [account["SecurityGroup"], web]}]
+    (home / "bare.yaml").write_text(yaml.safe_dump(bare, sort_keys=False))
+    prepared = ClusterFile.read(home / "bare.yaml").prepared
+    assert lacking_in_account(prepared) == []
+    said = [
+        "head has no IamInstanceProfile: Ray makes one that may do anything with EC2 and S3.",
+        "head has no SecurityGroupIds: Ray makes a group that lets ssh in from the whole world.",
+    ]
+    assert risks(prepared) == said
+    assert risks(file.prepared) == []
+    assert run_command("up", [str(home / "bare.yaml"), "--dry-run"]) == 0
+    assert capsys.readouterr().err.splitlines()[-2:] == said
+    ec2.authorize_security_group_ingress(GroupId=web, IpPermissions=[{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}])
+    assert lacking_in_account(prepared) == [
+        f"The security group {web} lets ssh in from the whole world; let it in from your address alone."
+    ]
 
 
 def test_the_file_as_it_is_written_has_to_be_filled_in(file: ClusterFile, home: Path) -> None:

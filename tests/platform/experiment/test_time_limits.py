@@ -96,7 +96,7 @@ def test_an_experiment_meets_its_limit_and_goes_on_under_a_larger_one(local_ray:
         (10, "time limit of 1 s met at 10 of 30 steps; a larger time_limit.experiment goes on")
     }
     left = len(first.seeds) - len(ended)
-    assert f"{left} of 6 seeds are left; with a larger time_limit.experiment d3ray resume" in describe(first).failed
+    assert f"{left} of 6 seeds are left; with a larger time_limit.experiment d3ray resume" in describe(first, limited=True).failed
     again = train(tmp_path, **settings, time_limit={"experiment": 0.5})  # as much as is spent
     assert [(seed.status, seed.step) for seed in again.seeds] == [(seed.status, seed.step) for seed in first.seeds]
     last = train(tmp_path, **settings)

@@ -15,6 +15,7 @@ from d3ray.platform.api.policies import promote
 from d3ray.platform.judging.judgement import Judgement, Verdict
 from d3ray.platform.judging.noting import note
 from d3ray.platform.tracking.estimate_gate import promote_by_estimate
+from d3ray.platform.tracking.gate import Evidence, decide, passed_by
 from d3ray.platform.tracking.promotion import rollback
 from d3ray.platform.tracking.runs import Tracking
 
@@ -89,6 +90,22 @@ def test_what_decides_is_told_with_how_much_stands_behind_it(registry: Registry)
     assert found.passed
     assert found.champion is not None
     assert found.champion.lower == found.above == 1.0
+
+
+def test_a_version_keeps_how_it_passed_last_and_nothing_of_before(registry: Registry) -> None:
+    registry.judge("2026-01-01", {"1": 1.5}, episodes=400, ess=120.5)
+    assert registry.promote().passed
+    client = registry.client
+    by_play = Evidence("1", "play", 9.0, 8.0, level=0.9, episodes=50)
+    client.delete_registered_model_alias("shop", "champion")  # by hand; then it is promoted by what it plays
+    assert decide(client, client.get_registered_model("shop"), by_play, None, (1.0, "what its data returned"), {"seed": 3}).passed
+    tags = client.get_model_version("shop", "1").tags
+    kept = {key.removeprefix("d3ray.gate."): value for key, value in tags.items() if key.startswith("d3ray.gate.")}
+    told = {"by": "play", "mean": "9.0", "lower": "8.0", "level": "0.9", "episodes": "50", "above": "1.0", "seed": "3"}
+    assert kept == told
+    found = passed_by("1", tags)
+    assert found is not None
+    assert found.candidate == by_play
 
 
 def test_what_the_newest_judgement_does_not_decide_has_no_estimate_any_more(registry: Registry) -> None:

@@ -217,6 +217,18 @@ def test_a_judgement_is_written_over_only_if_that_is_said(place: Path) -> None:
             judge(asked, replace=again)
 
 
+def test_one_step_logs_are_not_judged_into_an_experiment_of_that_name(place: Path) -> None:
+    """They train no FQE, so what there is to go on with or to replace is somebody else's."""
+    asked = settings(place, "best.onnx", storage=str(place / "theirs"), n_steps=10)
+    theirs = place / "theirs/judge-logs"
+    theirs.mkdir(parents=True)
+    (theirs / "experiment.json").write_text("{}")
+    for again in ("resume", "replace"):
+        with pytest.raises(ConfigError, match=r"an experiment, with whose training this judgement.* another name"):
+            judge(asked, **{again: True})
+    assert [one.name for one in theirs.iterdir()] == ["experiment.json"]
+
+
 def test_policies_of_one_name_are_told_apart(place: Path) -> None:
     (place / "worse").mkdir()
     (place / "worst.onnx").rename(other := place / "worse/best.onnx")
@@ -233,9 +245,11 @@ def test_what_training_kept_back_judges(place: Path, tmp_path: Path) -> None:
     for name, holdout in (("quarter", 0.25), ("nothing", 0.0)):
         write_package(policy, tmp_path / name, data, holdout=holdout)
 
+    told: list[str] = []
+
     def judged(*policies: str, **more: Any) -> Judgement:
         named = {"policies": tuple(str(tmp_path / one) for one in policies), "dataset": str(place / "logs"), "n_steps": 0}
-        told: list[str] = []
+        told.clear()
         found = judge(JudgeSettings.checked({**named, "storage": str(tmp_path / "r"), **more}), replace=True, say=told.append)
         assert [f"Judging by the {found.verdicts[0].estimates.n_episodes} episodes" in line for line in told] == [True] * len(told)
         return found
@@ -248,7 +262,15 @@ def test_what_training_kept_back_judges(place: Path, tmp_path: Path) -> None:
     whole = judged("nothing")
     assert whole.fingerprint == data.fingerprint
     assert [one for one in whole.verdicts[0].estimates.warnings if one.startswith("The policy was trained on these")]
-    assert judged("nothing", holdout=0.25).fingerprint == test.fingerprint
+    judged("quarter")
+    assert "that training kept back" in told[0]
+    said = judged("nothing", holdout=0.25)  # which its package denies
+    assert said.fingerprint == test.fingerprint
+    assert [one for one in said.verdicts[0].estimates.warnings if one.startswith("The policy was trained on these")]
+    assert "of holdout=0.25, which not every policy is known to have kept back; holdout=0 takes all." in told[0]
+    less = judged("quarter", holdout=0.125)  # a part of what it kept back
+    assert not [one for one in less.verdicts[0].estimates.warnings if one.startswith("The policy was trained on these")]
+    assert "that training kept back" in told[0]
 
 
 def test_fqe_is_scaled_to_returns_of_one_and_trained_as_long_as_values_travel(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from d3ray.platform.planning.around import Tracked, tracked
 from d3ray.platform.planning.packing import pack
 from d3ray.platform.planning.probe import Measured, TooLargeError
 from d3ray.platform.planning.rehearsal import proposed, rehearsal
-from d3ray.platform.storage.experiments import Trial
+from d3ray.platform.storage.experiments import Experiment, Trial
 from d3ray.platform.sweep.config import SweepConfig
 from d3ray.platform.sweep.run import sweep_work
 from d3ray.platform.worker.trial_config import TrialConfig
@@ -183,3 +184,17 @@ def test_one_greedy_value_does_not_stop_a_sweep_that_packs_itself(place: Path) -
         "Greedy: a whole GPU has too little memory for it: lower algorithm.batch_size (64)."  # with one seed, at last
     )
     assert not (place / "results").exists()
+
+
+def test_trials_of_a_search_over_steps_are_known_again(tmp_path: Path) -> None:
+    """Theirs are in their names, and not those of the whole, as where a resume says more."""
+    changes: dict[str, Any] = {"algorithm": {"name": "DQN"}, "plugins": [], "searcher": "grid", "n_steps_per_epoch": 10}
+    work = sweep_work(sweep(tmp_path, **changes, search={"n_steps": {"choice": [20, 40]}}))
+    with contextlib.closing(Experiment.begin(work.config.storage_place, "planned", work.configuration, work.about)) as experiment:
+        proposed(work, experiment, 10)
+    work, _, first = planning._as_begun(work)
+    with rehearsal(work) as experiment:
+        experiment.first_n_steps = first
+        found, _ = proposed(work, experiment, 10)
+        assert planning._left(work, found) == {trial.identity: trial.n_steps for trial in found}
+        assert len(found) == 2

@@ -314,6 +314,18 @@ def test_gpu_hours_are_hours_times_shares(tmp_path: Path) -> None:
         assert limited.is_over is is_over
 
 
+def test_what_was_spent_without_a_limit_counts_for_one_that_a_resume_sets(tmp_path: Path) -> None:
+    from d3ray.platform.storage.folders import Folder
+
+    now = [0.0]
+    before = Spent(Folder(str(tmp_path)), None, lambda: now[0])
+    before.began("one")
+    now[0] = 60.0
+    before.ended("one")
+    resumed = [Spent(Folder(str(tmp_path)), None, lambda: now[0], time_limit=seconds) for seconds in (60, 61)]
+    assert [one.is_time_up for one in resumed] == [True, False]
+
+
 def test_a_resumed_sweep_must_be_the_same_but_for_its_budget(data: Path, tmp_path: Path) -> None:
     driver = Driver(sweep(data, tmp_path, budget={"configurations": 2}))
     assert driver.run() == 2
