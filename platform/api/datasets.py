@@ -17,7 +17,7 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -310,13 +310,11 @@ def open(name: str, *, folder: str = FOLDER, experiments: Iterable[Status] = (),
     Raises ConfigError: there is none; the nearest name is said.
     """
     root = absolute(folder)
-    handle = DatasetHandle(name, root)
-    try:
-        handle.status()
-    except ConfigError as error:
-        if not error.missing or (at := elsewhere(root, _taken(root), experiments, beside).get(name)) is None:
-            raise
-        return DatasetHandle(name, root, at)
+    jobs = by_experiment(Processes().jobs(None, root))
+    at = next((at for one, at in _places(root, jobs, experiments, beside) if one == name), None)
+    handle = DatasetHandle(name, root, at)
+    if at is None:
+        handle.status_with(newest(jobs.get(name, [])))  # which says where there is none
     return handle
 
 
@@ -330,22 +328,20 @@ def list(folder: str = FOLDER, *, experiments: Iterable[Status] = (), beside: st
     """
     root = absolute(folder)
     found, jobs = builtins.list[DatasetStatus](), by_experiment(Processes().jobs(None, root))
-    own = dict.fromkeys([*_names(root), *jobs])
-    others = elsewhere(root, own, experiments, beside)
-    for one in [DatasetHandle(name, root, others.get(name)) for name in [*own, *others]]:
+    for name, at in _places(root, jobs, experiments, beside):
         try:
-            found.append(one.status_with(newest(jobs.get(one.name, []))))
-        except D3rayError as error:  # one that is damaged does not hide the others
-            found.append(
-                DatasetStatus(
-                    name=one.name, folder=str(one.folder), state="FAILED", reason=str(error), elsewhere=one.name in others
-                )
-            )
+            found.append(DatasetHandle(name, root, at).status_with(newest(jobs.get(name, []))))
+        except D3rayError as error:  # one that is damaged, or whose name is none, does not hide the others
+            place = str(at or Path(root) / name)
+            found.append(DatasetStatus(name=name, folder=place, state="FAILED", reason=str(error), elsewhere=at is not None))
     return sorted(found, key=lambda status: -status.changed)
 
 
-def _taken(root: str) -> set[str]:
-    return {*_names(root), *by_experiment(Processes().jobs(None, root))}
+def _places(root: str, jobs: Iterable[str], experiments: Iterable[Status], beside: str | None) -> Iterator[tuple[str, Path | None]]:
+    """Every name, with where it lies if elsewhere. The folder's own come first, before anybody looks for others."""
+    own = dict.fromkeys([*_names(root), *jobs])
+    yield from ((name, None) for name in own)
+    yield from elsewhere(root, own, experiments, beside).items()
 
 
 def _names(root: str) -> builtins.list[str]:

@@ -13,6 +13,7 @@ from PIL import Image
 from d3ray import Dataset
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.experiments import datasets
+from d3ray.platform.api.told import Status
 
 N, T = 6, 20
 
@@ -163,3 +164,52 @@ def test_names_lead_nowhere_else(name: str, log: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         datasets.ingest([log], name, folder=str(tmp_path / "datasets"))
     assert not (tmp_path / "datasets").exists()
+
+
+def written(*folders: Path) -> None:
+    for folder in folders:
+        Dataset.from_arrays(np.zeros((2, 1), np.float32), np.zeros((2, 1)), np.ones(2), [False, True]).write(folder)
+
+
+def test_a_folder_whose_name_no_dataset_may_have_does_not_hide_the_others(tmp_path: Path) -> None:
+    written(*(tmp_path / "in" / name for name in ("mine", "my data")), *(tmp_path / "out" / name for name in ("-" * 91, "q r")))
+    found = {one.name: one for one in datasets.list(str(tmp_path / "in"), beside=str(tmp_path / "out"))}
+    assert {name: one.state for name, one in found.items() if one.elsewhere} == {"dataset": "READY", "q-r": "READY"}
+    assert {name: one.state for name, one in found.items() if not one.elsewhere} == {"mine": "READY", "my data": "FAILED"}
+    assert "cannot be a folder's" in found["my data"].reason
+
+
+def test_a_name_never_comes_to_mean_another_dataset(tmp_path: Path) -> None:
+    root, work, far = str(tmp_path / "in"), tmp_path / "work", [tmp_path / one / "x" / "mine" for one in ("a", "b")]
+    written(work / "mine", work / "only", *far)
+
+    def named(*learned_from: Path) -> dict[str, str]:
+        experiments = [Status.model_construct(datasets=[str(one)]) for one in learned_from]
+        found = {one.name: one.folder for one in datasets.list(root, experiments=experiments, beside=str(work))}
+        for name, place in found.items():
+            assert datasets.open(name, folder=root, experiments=experiments, beside=str(work)).folder == Path(place)
+        return found
+
+    assert set(named()) == {"mine", "only"}
+    assert named(far[0]) == {"work-mine": str(work / "mine"), "x-mine": str(far[0]), "only": str(work / "only")}
+    both = named(*far)
+    assert both == {"work-mine": str(work / "mine"), "a-x-mine": str(far[0]), "b-x-mine": str(far[1]), "only": str(work / "only")}
+    assert named(*reversed(far)) == both
+    written(tmp_path / "in" / "only", tmp_path / "in" / "work-only")
+    found = named()
+    assert len(found) == 4
+    assert found["only"] == str(tmp_path / "in" / "only")
+
+
+def test_names_that_are_one_where_they_are_cut_are_told_apart(tmp_path: Path) -> None:
+    places = [tmp_path / "out" / ("p" * n) / ("x" * 95) for n in (1, 2)]
+    written(*places)
+    found = {one.name: one.folder for one in datasets.list(str(tmp_path / "in"), beside=str(tmp_path / "out"))}
+    assert sorted(found.values()) == sorted(map(str, places))
+    assert all(len(name) <= 100 for name in found)
+
+
+def test_a_place_that_cannot_be_looked_at_does_not_hide_the_others(tmp_path: Path) -> None:
+    written(tmp_path / "out" / "mine")
+    experiments = [Status.model_construct(datasets=["/" + "a" * 300, str(tmp_path / "out" / "mine")])]
+    assert [one.name for one in datasets.list(str(tmp_path / "in"), experiments=experiments)] == ["mine"]

@@ -42,10 +42,10 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
 def test_what_the_command_line_made_is_offered(page: Served, tmp_path: Path) -> None:
     text = page.get("/datasets").text
     shown = set(re.findall(r'href="/datasets/([^"]+)"', text))
-    assert shown == {"mine", "work-mine", "deep-er", "pendulum-replay"}  # that of the experiment first
+    assert shown == {"far-mine", "work-mine", "deep-er", "pendulum-replay"}
     assert "There is no dataset yet" not in text
     form = page.get("/experiments/new").text
-    for name, episodes in (("mine", 5), ("work-mine", 3), ("deep-er", 4)):
+    for name, episodes in (("far-mine", 5), ("work-mine", 3), ("deep-er", 4)):
         assert f'<option value="{name}"' in form
         told = page.get(f"/datasets/{name}").text
         assert f"<dd>{episodes}</dd>" in told
