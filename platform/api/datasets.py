@@ -89,7 +89,7 @@ class DatasetHandle:
     def check_own(self) -> None:
         """Raises ConfigError where it lies elsewhere."""
         if self._at is not None:
-            raise ConfigError(f"{self.name} lies in {self._at}, outside of {self.root}: it is changed there.")
+            raise ConfigError(f"{self.name} lies outside of this folder of datasets: it is changed where it lies.")
 
     def status(self) -> DatasetStatus:
         """How it stands. Raises ConfigError: there is no such dataset, and nobody makes it."""

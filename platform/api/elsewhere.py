@@ -62,7 +62,7 @@ def _within(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _name(name: str, place: Path, depth: int) -> str:
-    """Its name behind those of so many folders above it, of letters that names may have; where these are not enough, with a hash."""
+    """Its name behind those of so many folders above it, of letters that names may have; with a hash once there are no more."""
     above = [part for part in place.parent.parts if part != place.anchor]
     said = "-".join([*above[len(above) - min(depth, len(above)) :], name])
     plain = re.sub(r"[^\w.+-]+", "-", said, flags=re.ASCII)[-_MOST:].strip("-_.+") or "dataset"

@@ -34,6 +34,7 @@ class Watch:
         self._handles: dict[str, d3ray.ExperimentHandle] = {}
         self._busy: dict[tuple[str, str], threading.Lock] = {}
         self._looked: dict[tuple[str, float], Future[Inspected]] = {}  # by dataset and when it changed
+        self._looks = threading.Lock()  # each look is a process that reads all of a dataset: one at a time
 
     def handle(self, name: str) -> d3ray.ExperimentHandle:
         """Of an experiment. Raises ConfigError: there is none."""
@@ -78,6 +79,8 @@ class Watch:
         with self._lock:
             looks = self._looked.get(key)
             if looks is None:
+                for old in [old for old in self._looked if old[0] == key[0]]:
+                    del self._looked[old]
                 looks = self._looked[key] = Future[Inspected]()
                 threading.Thread(target=self._look, args=(mine, key, looks), daemon=True).start()
         try:
@@ -87,9 +90,11 @@ class Watch:
 
     def _look(self, mine: d3ray.datasets.DatasetHandle, key: tuple[str, float], looks: Future[Inspected]) -> None:
         try:
-            looks.set_result(mine.inspect())
+            with self._looks:
+                looks.set_result(mine.inspect())
         except BaseException as error:
-            del self._looked[key]  # the next one tries again
+            with self._lock:
+                self._looked.pop(key, None)  # the next one tries again
             looks.set_exception(error)
 
     def _experiments(self) -> Iterator[Status]:
