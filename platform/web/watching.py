@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -120,6 +121,15 @@ class Watch:
             return sorted(found, key=lambda row: row["step"])
 
         return self._read("rows", name, ROWS_SECONDS, read)
+
+    def verdicts(self, name: str) -> list[str]:
+        """Whether a sweep's best configuration differs from the next one: read anew once another trial has ended."""
+        now, key = self.status(name), ("verdicts", name)
+        ended = (now.created, [(trial.identity, trial.step) for trial in now.trials if trial.state == "FINISHED"])
+        with self._lock:
+            if key in self._kept and self._kept[key][1][0] != ended:
+                del self._kept[key]
+        return self._read(*key, math.inf, lambda: (ended, self.handle(name).verdicts()))[1]
 
     def _read(self, what: str, name: str, seconds: float, read: Any) -> Any:
         key = (what, name)
