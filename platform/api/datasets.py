@@ -112,7 +112,7 @@ class DatasetHandle:
                     raise ConfigError(said, missing=True) from None
                 raise ConfigError(str(error)) from None
             said = remarks[-1] if remarks else job.message or "it ended without a word"
-            table = self.table()
+            table = self._table(job)
             told["lacking"] = table.lacking if table else []
             return DatasetStatus(**told, state="FAILED", reason=said, changed=job.ended or job.started)
         if job is not None and job.state != "SUCCEEDED":  # one that was to replace it; it is as it was
@@ -142,14 +142,19 @@ class DatasetHandle:
 
     def sources(self) -> builtins.list[str]:
         """The files that it was made from, as far as anybody knows, where these are still there."""
-        job = newest(self.place.jobs(self.name, self.root))
+        return self._sources(newest(self.place.jobs(self.name, self.root)))
+
+    def _sources(self, job: Job | None) -> builtins.list[str]:
         said = [] if job is None else self.place.config(job).get("source", [])
         return [path for path in ([said] if isinstance(said, str) else said) if Path(path).exists()]
 
     def table(self) -> Table | None:
         """The first table that it was made from, with what was said of its columns; None: there is none."""
-        rename = None if (job := newest(self.place.jobs(self.name, self.root))) is None else self.place.config(job).get("rename")
-        return next(filter(None, (table(file, rename) for file in self.sources())), None)
+        return self._table(newest(self.place.jobs(self.name, self.root)))
+
+    def _table(self, job: Job | None) -> Table | None:
+        rename = None if job is None else self.place.config(job).get("rename")
+        return next(filter(None, (table(file, rename) for file in self._sources(job))), None)
 
     def inspect(self) -> Inspected:
         """What is in it, and what the doctor finds. Raises DataError: it cannot be read."""

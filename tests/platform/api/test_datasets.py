@@ -12,7 +12,9 @@ from PIL import Image
 
 from d3ray import Dataset
 from d3ray.data.errors import ConfigError, DataError
+from d3ray.data.formats.tabular import guess
 from d3ray.experiments import datasets
+from d3ray.platform.api.processes import Processes
 from d3ray.platform.api.told import Status
 
 N, T = 6, 20
@@ -129,6 +131,20 @@ def test_a_file_that_cannot_be_read_says_why_and_leaves_what_was_there(log: Path
         datasets.open("fresh", folder=root)
     datasets.open("mine", folder=root).delete()
     assert datasets.list(root) == []
+
+
+def test_what_failed_is_looked_at_once_until_its_file_changes(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, asked, read = str(tmp_path / "datasets"), list[str](), list[Path]()
+    log.write_text(log.read_text().replace("observation:0,observation:1,action:0", "room,outside,heats"))
+    datasets.ingest([log], "mine", folder=root, format="csv").wait(60)
+    jobs, look = Processes.jobs, guess.look
+    monkeypatch.setattr(Processes, "jobs", lambda *of: (asked.append("jobs"), jobs(*of))[-1])
+    monkeypatch.setattr(guess, "look", lambda file: (read.append(file), look(file))[-1])
+    log.write_text(log.read_text() + "\n")
+    for _ in range(3):
+        (found,) = datasets.list(root)
+        assert (found.state, [*found.lacking]) == ("FAILED", ["observation", "action"])
+    assert (len(asked), read) == (3, [log])
 
 
 def test_a_dataset_of_others(log: Path, tmp_path: Path) -> None:
