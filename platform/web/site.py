@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from ...data.errors import ConfigError, D3rayError
 from .. import api as d3ray
-from ..words import count, size_text, time_text
+from ..words import count, level_name, size_text, time_text
 from .people import People
 from .records import Records
 from .uploads import Uploads
@@ -111,6 +111,7 @@ class Site:
                 "plural": count,
                 "code": code,
                 "caution": d3ray.caution,
+                "level_name": level_name,
             }
         )
         env.trim_blocks = env.lstrip_blocks = True
