@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..algos.judging.resampling import LEVEL, ends, resamples
+from .words import level_name
 
 FEW = 5  # with fewer seeds a bootstrap interval cannot have its level: it cannot reach beyond the seeds themselves
 _CHUNK = 200  # points of a curve that are resampled at once: 16 MB
@@ -68,7 +69,7 @@ def summarise(values: Sequence[float] | np.ndarray) -> Summary:
 
 def interval_name(*seeds: int) -> str:
     """What intervals over so many seeds are called where they are printed; those of a single seed, which has none, do not count."""
-    return "interval below 95 %" if any(1 < n < FEW for n in seeds) else "95 % interval"
+    return level_name(None if any(1 < n < FEW for n in seeds) else LEVEL)
 
 
 def why_below(*seeds: int) -> str:

@@ -37,6 +37,11 @@ def interval_text(interval: tuple[float, float] | None) -> str:
     return NONE if interval is None else f"{number(interval[0])} to {number(interval[1])}"
 
 
+def level_name(level: float | None) -> str:
+    """What an interval is called, by its level; None: of too few seeds for 95 %."""
+    return "interval below 95 %" if level is None else "95 % interval"
+
+
 def count(n: int, what: str) -> str:
     """1 seed, 3 seeds."""
     return f"{n:,} {what}{'s' * (n != 1)}"

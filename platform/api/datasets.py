@@ -17,7 +17,7 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +89,7 @@ class DatasetHandle:
     def check_own(self) -> None:
         """Raises ConfigError where it lies elsewhere."""
         if self._at is not None:
-            raise ConfigError(f"{self.name} lies in {self._at}, outside of {self.root}: it is changed there.")
+            raise ConfigError(f"{self.name} lies outside of this folder of datasets: it is changed where it lies.")
 
     def status(self) -> DatasetStatus:
         """How it stands. Raises ConfigError: there is no such dataset, and nobody makes it."""
@@ -112,7 +112,7 @@ class DatasetHandle:
                     raise ConfigError(said, missing=True) from None
                 raise ConfigError(str(error)) from None
             said = remarks[-1] if remarks else job.message or "it ended without a word"
-            table = self.table()
+            table = self._table(job)
             told["lacking"] = table.lacking if table else []
             return DatasetStatus(**told, state="FAILED", reason=said, changed=job.ended or job.started)
         if job is not None and job.state != "SUCCEEDED":  # one that was to replace it; it is as it was
@@ -142,14 +142,19 @@ class DatasetHandle:
 
     def sources(self) -> builtins.list[str]:
         """The files that it was made from, as far as anybody knows, where these are still there."""
-        job = newest(self.place.jobs(self.name, self.root))
+        return self._sources(newest(self.place.jobs(self.name, self.root)))
+
+    def _sources(self, job: Job | None) -> builtins.list[str]:
         said = [] if job is None else self.place.config(job).get("source", [])
         return [path for path in ([said] if isinstance(said, str) else said) if Path(path).exists()]
 
     def table(self) -> Table | None:
         """The first table that it was made from, with what was said of its columns; None: there is none."""
-        rename = None if (job := newest(self.place.jobs(self.name, self.root))) is None else self.place.config(job).get("rename")
-        return next(filter(None, (table(file, rename) for file in self.sources())), None)
+        return self._table(newest(self.place.jobs(self.name, self.root)))
+
+    def _table(self, job: Job | None) -> Table | None:
+        rename = None if job is None else self.place.config(job).get("rename")
+        return next(filter(None, (table(file, rename) for file in self._sources(job))), None)
 
     def inspect(self) -> Inspected:
         """What is in it, and what the doctor finds. Raises DataError: it cannot be read."""
@@ -310,13 +315,11 @@ def open(name: str, *, folder: str = FOLDER, experiments: Iterable[Status] = (),
     Raises ConfigError: there is none; the nearest name is said.
     """
     root = absolute(folder)
-    handle = DatasetHandle(name, root)
-    try:
-        handle.status()
-    except ConfigError as error:
-        if not error.missing or (at := elsewhere(root, _taken(root), experiments, beside).get(name)) is None:
-            raise
-        return DatasetHandle(name, root, at)
+    jobs = by_experiment(Processes().jobs(None, root))
+    at = next((at for one, at in _places(root, jobs, experiments, beside) if one == name), None)
+    handle = DatasetHandle(name, root, at)
+    if at is None:
+        handle.status_with(newest(jobs.get(name, [])))  # which says where there is none
     return handle
 
 
@@ -330,22 +333,20 @@ def list(folder: str = FOLDER, *, experiments: Iterable[Status] = (), beside: st
     """
     root = absolute(folder)
     found, jobs = builtins.list[DatasetStatus](), by_experiment(Processes().jobs(None, root))
-    own = dict.fromkeys([*_names(root), *jobs])
-    others = elsewhere(root, own, experiments, beside)
-    for one in [DatasetHandle(name, root, others.get(name)) for name in [*own, *others]]:
+    for name, at in _places(root, jobs, experiments, beside):
         try:
-            found.append(one.status_with(newest(jobs.get(one.name, []))))
-        except D3rayError as error:  # one that is damaged does not hide the others
-            found.append(
-                DatasetStatus(
-                    name=one.name, folder=str(one.folder), state="FAILED", reason=str(error), elsewhere=one.name in others
-                )
-            )
+            found.append(DatasetHandle(name, root, at).status_with(newest(jobs.get(name, []))))
+        except D3rayError as error:  # one that is damaged, or whose name is none, does not hide the others
+            place = str(at or Path(root) / name)
+            found.append(DatasetStatus(name=name, folder=place, state="FAILED", reason=str(error), elsewhere=at is not None))
     return sorted(found, key=lambda status: -status.changed)
 
 
-def _taken(root: str) -> set[str]:
-    return {*_names(root), *by_experiment(Processes().jobs(None, root))}
+def _places(root: str, jobs: Iterable[str], experiments: Iterable[Status], beside: str | None) -> Iterator[tuple[str, Path | None]]:
+    """Every name, with where it lies if elsewhere. The folder's own come first, before anybody looks for others."""
+    own = dict.fromkeys([*_names(root), *jobs])
+    yield from ((name, None) for name in own)
+    yield from elsewhere(root, own, experiments, beside).items()
 
 
 def _names(root: str) -> builtins.list[str]:

@@ -163,6 +163,17 @@ class ExperimentHandle:
 
         return results_of(self._experiment())
 
+    def verdicts(self) -> list[str]:
+        """Of a sweep, whether seeds show that the best configuration differs from the next one: a sentence for each dataset.
+
+        It reads the curves of every trial. Raises ConfigError: there is no such experiment; StorageError.
+        """
+        from ..report.verdicts import best_and_next
+        from ..results.reading import results_in
+
+        experiment = self._experiment()
+        return best_and_next(results_in(experiment)) if "search" in experiment.configuration and experiment.trials() else []
+
     def metrics(self, after: int = -1, *, trial: str | None = None) -> list[Metrics]:
         """What was measured after a gradient step, up to each trial's newest checkpoint, step by step.
 

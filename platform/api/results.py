@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..judging.judgement import RECORD
-from ..report.verdicts import best_and_next
 from ..results.configurations import best_by, objective_of, read_configurations
 from ..results.experiment import SeedResult as Seed
 from ..results.experiment import collect
-from ..results.reading import differences, results_in
+from ..results.reading import differences
 from ..results.status_reader import StatusReader
 from ..storage.experiments import Experiment, Trial
 from ..storage.folders import Folder
@@ -58,7 +57,6 @@ def results_of(experiment: Experiment) -> Results:
         tracking_uri=found.tracking_uri,
         run_id=found.parent_run_id,
         look=found.look,
-        says=best_and_next(results_in(experiment)) if "search" in experiment.configuration and trials else [],
     )
 
 

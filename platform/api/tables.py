@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,10 +21,11 @@ def table(file: str | Path, rename: Mapping[str, str] | None = None) -> Table | 
         rename: What `ingest` was told of columns; then nothing is guessed.
     """
     try:
-        if not is_table(Path(file)):
-            return None
-        found = guess.look(Path(file))
+        now = Path(file).stat()
+        found = _columns(Path(file), now.st_mtime_ns, now.st_size, now.st_ino)
     except (csv.Error, OSError):  # whoever imports it says what is wrong
+        return None
+    if found is None:
         return None
     said = {name: usual for usual, name in (rename or {}).items()}
     usual = usual_names([one.name for one in found], said, whole=False)
@@ -32,6 +34,12 @@ def table(file: str | Path, rename: Mapping[str, str] | None = None) -> Table | 
         TableColumn(name=one.name, usual=one.usual, role=role, values=[*one.values]) for one, role in zip(found, roles, strict=True)
     ]
     return Table(columns=columns, roles=[*guess.ROLES], lacking=guess.lacking(usual))
+
+
+@functools.lru_cache(1000)
+def _columns(file: Path, changed: int, size: int, number: int) -> list[guess.Column] | None:
+    """What its head shows, which is read again once the file has changed; None: it is no table."""
+    return guess.look(file) if is_table(file) else None
 
 
 def renames(roles: Mapping[str, str]) -> dict[str, str]:

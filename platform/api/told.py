@@ -220,7 +220,6 @@ class Results(Told):
     tracking_uri: str
     run_id: str | None  # of the parent run
     look: str  # the command or the address that shows the runs
-    says: list[str] = []  # of a sweep, whether the best configuration differs from the next, for each dataset
 
 
 class Metrics(Told):

@@ -46,6 +46,7 @@ def application(site: Site) -> FastAPI:
         return site.to("/experiments" if site.watch.all() else "/datasets")
 
     def answer(request: Request, sentence: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
+        sentence = site.here(sentence)
         if "text/html" not in request.headers.get("accept", "") and "hx-request" not in request.headers:
             return JSONResponse({"detail": sentence}, status, headers)
         if "hx-request" in request.headers:  # htmx shows no answer that is an error

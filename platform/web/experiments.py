@@ -96,8 +96,7 @@ def show(site: At, request: Request, name: str) -> Response:
     told: dict[str, Any] = {"settings": settings, "judgement": handle.judgement(), "projects": site.records.projects()}
     told["is_judgement"] = told["judgement"] is not None or job == "judge"
     if now.trials:
-        results = handle.results()
-        told |= {"look": results.look, "says": results.says}
+        told |= {"look": handle.results().look, "says": site.watch.verdicts(name)}
     return site.page(request, "experiments/show.html", one=now, **told)
 
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...data.errors import ConfigError, did_you_mean
+from ...data.errors import ConfigError, D3rayError, did_you_mean
 from .. import api as d3ray
 from ..api.told import AlgorithmAbout, JobName
+from ..api.told_data import Inspected
 from ..yaml_text import parse_value, to_block
 from .compare import flat
 from .datasets import environment_id
@@ -106,7 +107,7 @@ def shown(
     own = {key: value for key, value in chosen.items() if key not in ("name", "preset")}
     own = own if chosen.get("name") in (name, "", None) else {}
     unknown = sorted(own.keys() - start.keys())
-    doctor = site.watch.inspected(data.name, _DOCTOR_SECONDS) if advised and data else None
+    doctor, looks = _doctor(site, data.name) if advised and data else (None, False)
     taken = {key: found for key, found in (doctor.advice if doctor else {}).items() if key in start and key not in own}
     own = {**{key: value for key, (value, _) in taken.items()}, **own}
     if data and (data.action_reach or 0) > 1 and "action_scaler" in start and not chosen.get("action_scaler"):
@@ -132,11 +133,20 @@ def shown(
         "top": begun,
         "labels": LABELS,
         "advice": [f"{label_of(key)} {as_text(value).replace('_', ' ')} ({why})" for key, (value, why) in taken.items()],
-        "doctor_looks": advised and data is not None and doctor is None,
+        "doctor_looks": looks,
         "pairs": pairs,
         "projects": site.records.projects(),
         "lost": [f"algorithm.{key}" for key in unknown],
     }
+
+
+def _doctor(site: Site, dataset: str) -> tuple[Inspected | None, bool]:
+    """What the doctor finds in a dataset, and whether it is still looking: one that is damaged has no advice, and has a form."""
+    try:
+        found = site.watch.inspected(dataset, _DOCTOR_SECONDS)
+    except D3rayError:
+        return None, False
+    return found, found is None
 
 
 def fitting(actions: str) -> list[str]:

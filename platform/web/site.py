@@ -6,6 +6,7 @@ import json
 import re
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,9 +18,9 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.templating import Jinja2Templates
 from markupsafe import Markup
 
-from ...data.errors import ConfigError
+from ...data.errors import ConfigError, D3rayError
 from .. import api as d3ray
-from ..words import count, size_text, time_text
+from ..words import count, level_name, size_text, time_text
 from .people import People
 from .records import Records
 from .uploads import Uploads
@@ -102,7 +103,7 @@ class Site:
         env.globals.update(base=self.base, cluster=self.address)
         env.filters.update(
             {
-                "here": self._here,
+                "here": self.here,
                 "place": self._place,
                 "number": number,
                 "size_text": size_text,
@@ -110,15 +111,20 @@ class Site:
                 "plural": count,
                 "code": code,
                 "caution": d3ray.caution,
+                "level_name": level_name,
             }
         )
         env.trim_blocks = env.lstrip_blocks = True
         return made
 
-    def _here(self, sentence: str) -> str:
-        """A sentence without the folders in which this server keeps what it speaks of."""
+    def here(self, sentence: str) -> str:
+        """A sentence without the folders in which this machine keeps what it speaks of."""
         for folder in (self.home / "sources", self.home, Path(self.datasets)):
             sentence = re.sub(rf"{re.escape(str(folder))}/([^/\s]+/)?", "" if folder.name == "sources" else r"\1", sentence)
+        with suppress(D3rayError):  # which may be what the sentence is about
+            for one in self.watch.datasets() if "/" in sentence else ():
+                if one.elsewhere:
+                    sentence = re.sub(rf"{re.escape(one.folder)}(?![\w+-])", one.name, sentence)
         return sentence
 
     def _place(self, folder: str) -> str:

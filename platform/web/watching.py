@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -34,6 +35,7 @@ class Watch:
         self._handles: dict[str, d3ray.ExperimentHandle] = {}
         self._busy: dict[tuple[str, str], threading.Lock] = {}
         self._looked: dict[tuple[str, float], Future[Inspected]] = {}  # by dataset and when it changed
+        self._looks = threading.Lock()  # each look is a process that reads all of a dataset: one at a time
 
     def handle(self, name: str) -> d3ray.ExperimentHandle:
         """Of an experiment. Raises ConfigError: there is none."""
@@ -78,6 +80,8 @@ class Watch:
         with self._lock:
             looks = self._looked.get(key)
             if looks is None:
+                for old in [old for old in self._looked if old[0] == key[0]]:
+                    del self._looked[old]
                 looks = self._looked[key] = Future[Inspected]()
                 threading.Thread(target=self._look, args=(mine, key, looks), daemon=True).start()
         try:
@@ -87,9 +91,11 @@ class Watch:
 
     def _look(self, mine: d3ray.datasets.DatasetHandle, key: tuple[str, float], looks: Future[Inspected]) -> None:
         try:
-            looks.set_result(mine.inspect())
+            with self._looks:
+                looks.set_result(mine.inspect())
         except BaseException as error:
-            del self._looked[key]  # the next one tries again
+            with self._lock:
+                self._looked.pop(key, None)  # the next one tries again
             looks.set_exception(error)
 
     def _experiments(self) -> Iterator[Status]:
@@ -115,6 +121,15 @@ class Watch:
             return sorted(found, key=lambda row: row["step"])
 
         return self._read("rows", name, ROWS_SECONDS, read)
+
+    def verdicts(self, name: str) -> list[str]:
+        """Whether a sweep's best configuration differs from the next one: read anew once another trial has ended."""
+        now, key = self.status(name), ("verdicts", name)
+        ended = (now.created, [(trial.identity, trial.step) for trial in now.trials if trial.state == "FINISHED"])
+        with self._lock:
+            if key in self._kept and self._kept[key][1][0] != ended:
+                del self._kept[key]
+        return self._read(*key, math.inf, lambda: (ended, self.handle(name).verdicts()))[1]
 
     def _read(self, what: str, name: str, seconds: float, read: Any) -> Any:
         key = (what, name)

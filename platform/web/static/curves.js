@@ -165,10 +165,11 @@ if (charts.dataset.events) {
 
 const json = async (path) => (await fetch(path)).json();
 if (charts.dataset.compare) {
-  const paths = charts.dataset.compare.split(" ");
-  Promise.all(paths.map(json)).then((found) => found.forEach((rows, k) => { // in the order of the address, which decides colours
+  const paths = charts.dataset.compare.split(" "), missing = [];
+  Promise.allSettled(paths.map(json)).then((found) => found.forEach(({ value: rows }, k) => { // in the order of the address, which decides colours
     const name = decodeURIComponent(paths[k].split("/").at(-2));
-    add(rows.map((row) => ({ ...row, group: row.group ? `${name}, ${row.group}` : name })));
+    if (Array.isArray(rows)) add(rows.map((row) => ({ ...row, group: row.group ? `${name}, ${row.group}` : name })));
+    else told.textContent = `No curves came of ${missing.push(name) && missing.join(", ")}: load this page again.`;
   }));
 }
 if (charts.dataset.steps) {

@@ -12,7 +12,10 @@ from PIL import Image
 
 from d3ray import Dataset
 from d3ray.data.errors import ConfigError, DataError
+from d3ray.data.formats.tabular import guess
 from d3ray.experiments import datasets
+from d3ray.platform.api.processes import Processes
+from d3ray.platform.api.told import Status
 
 N, T = 6, 20
 
@@ -130,6 +133,20 @@ def test_a_file_that_cannot_be_read_says_why_and_leaves_what_was_there(log: Path
     assert datasets.list(root) == []
 
 
+def test_what_failed_is_looked_at_once_until_its_file_changes(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, asked, read = str(tmp_path / "datasets"), list[str](), list[Path]()
+    log.write_text(log.read_text().replace("observation:0,observation:1,action:0", "room,outside,heats"))
+    datasets.ingest([log], "mine", folder=root, format="csv").wait(60)
+    jobs, look = Processes.jobs, guess.look
+    monkeypatch.setattr(Processes, "jobs", lambda *of: (asked.append("jobs"), jobs(*of))[-1])
+    monkeypatch.setattr(guess, "look", lambda file: (read.append(file), look(file))[-1])
+    log.write_text(log.read_text() + "\n")
+    for _ in range(3):
+        (found,) = datasets.list(root)
+        assert (found.state, [*found.lacking]) == ("FAILED", ["observation", "action"])
+    assert (len(asked), read) == (3, [log])
+
+
 def test_a_dataset_of_others(log: Path, tmp_path: Path) -> None:
     root = str(tmp_path / "datasets")
     datasets.ingest([log], "mine", folder=root).wait(60)
@@ -163,3 +180,52 @@ def test_names_lead_nowhere_else(name: str, log: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         datasets.ingest([log], name, folder=str(tmp_path / "datasets"))
     assert not (tmp_path / "datasets").exists()
+
+
+def written(*folders: Path) -> None:
+    for folder in folders:
+        Dataset.from_arrays(np.zeros((2, 1), np.float32), np.zeros((2, 1)), np.ones(2), [False, True]).write(folder)
+
+
+def test_a_folder_whose_name_no_dataset_may_have_does_not_hide_the_others(tmp_path: Path) -> None:
+    written(*(tmp_path / "in" / name for name in ("mine", "my data")), *(tmp_path / "out" / name for name in ("-" * 91, "q r")))
+    found = {one.name: one for one in datasets.list(str(tmp_path / "in"), beside=str(tmp_path / "out"))}
+    assert {name: one.state for name, one in found.items() if one.elsewhere} == {"dataset": "READY", "q-r": "READY"}
+    assert {name: one.state for name, one in found.items() if not one.elsewhere} == {"mine": "READY", "my data": "FAILED"}
+    assert "cannot be a folder's" in found["my data"].reason
+
+
+def test_a_name_never_comes_to_mean_another_dataset(tmp_path: Path) -> None:
+    root, work, far = str(tmp_path / "in"), tmp_path / "work", [tmp_path / one / "x" / "mine" for one in ("a", "b")]
+    written(work / "mine", work / "only", *far)
+
+    def named(*learned_from: Path) -> dict[str, str]:
+        experiments = [Status.model_construct(datasets=[str(one)]) for one in learned_from]
+        found = {one.name: one.folder for one in datasets.list(root, experiments=experiments, beside=str(work))}
+        for name, place in found.items():
+            assert datasets.open(name, folder=root, experiments=experiments, beside=str(work)).folder == Path(place)
+        return found
+
+    assert set(named()) == {"mine", "only"}
+    assert named(far[0]) == {"work-mine": str(work / "mine"), "x-mine": str(far[0]), "only": str(work / "only")}
+    both = named(*far)
+    assert both == {"work-mine": str(work / "mine"), "a-x-mine": str(far[0]), "b-x-mine": str(far[1]), "only": str(work / "only")}
+    assert named(*reversed(far)) == both
+    written(tmp_path / "in" / "only", tmp_path / "in" / "work-only")
+    found = named()
+    assert len(found) == 4
+    assert found["only"] == str(tmp_path / "in" / "only")
+
+
+def test_names_that_are_one_where_they_are_cut_are_told_apart(tmp_path: Path) -> None:
+    places = [tmp_path / "out" / ("p" * n) / ("x" * 95) for n in (1, 2)]
+    written(*places)
+    found = {one.name: one.folder for one in datasets.list(str(tmp_path / "in"), beside=str(tmp_path / "out"))}
+    assert sorted(found.values()) == sorted(map(str, places))
+    assert all(len(name) <= 100 for name in found)
+
+
+def test_a_place_that_cannot_be_looked_at_does_not_hide_the_others(tmp_path: Path) -> None:
+    written(tmp_path / "out" / "mine")
+    experiments = [Status.model_construct(datasets=["/" + "a" * 300, str(tmp_path / "out" / "mine")])]
+    assert [one.name for one in datasets.list(str(tmp_path / "in"), experiments=experiments)] == ["mine"]

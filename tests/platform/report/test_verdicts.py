@@ -11,10 +11,12 @@ from d3ray import experiments
 from d3ray.jobs.command.running import run_command
 from d3ray.jobs.training.sweep import describe
 from d3ray.platform.report.verdicts import best_and_next
+from d3ray.platform.results import reading
 from d3ray.platform.results.configurations import SweepResult, objective_of, read_configurations
 from d3ray.platform.results.experiment import collect
 from d3ray.platform.results.reading import read_results
 from d3ray.platform.storage.experiments import Experiment
+from d3ray.platform.web.watching import Watch
 
 from ..experiment.in_process import trained
 from ..sweep.small_sweep import sweep, write_data
@@ -36,7 +38,7 @@ def test_compare_the_sweeps_end_and_the_api_say_the_same(storage: Path, capsys: 
     assert "corrected by Holm, 3 and 3 seeds): the difference is " in said
     assert run_command("compare", ["first", f"storage={storage}"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == said
-    assert experiments.open("first", storage=str(storage)).results().says == [said]
+    assert experiments.open("first", storage=str(storage)).verdicts() == [said]
     assert experiments.verdicts(["first"], storage=str(storage))[0] == said
 
     experiment = Experiment.look(str(storage), "first")
@@ -62,3 +64,24 @@ def test_the_page_says_the_same(storage: Path, tmp_path: Path, monkeypatch: pyte
         page = served.get("/compare?of=first").text
         assert first in page
         assert second in page
+
+
+def test_a_page_reads_curves_for_it_once_until_another_trial_has_ended(
+    storage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    read: list[str] = []
+    whole = reading.results_in
+    monkeypatch.setattr(reading, "results_in", lambda experiment: (read.append(experiment.name), whole(experiment))[-1])
+    watch = Watch(str(storage), None, str(tmp_path / "datasets"))
+    now = watch.status("first")
+    said = watch.verdicts("first")
+    assert said == experiments.open("first", storage=str(storage)).verdicts()
+    del read[:]
+    monkeypatch.setattr(watch, "status", lambda _: now)
+    assert watch.verdicts("first") == said
+    experiments.open("first", storage=str(storage)).results()
+    assert read == []
+    now = now.model_copy(update={"trials": now.trials[1:]})
+    assert watch.verdicts("first") == said
+    assert read == ["first"]

@@ -142,6 +142,17 @@ def test_images_of_a_zip(tab: Any, served: Served, tmp_path: Path) -> None:
     assert "TD3PlusBC" not in offered
 
 
+def test_curves_that_do_not_come_leave_the_others(tab: Any, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("first", "gone", "bad", "last"):
+        with monkeypatch.context() as patch:
+            write_experiment(patch, Path(served.site.storage), name, {0: [1.0, 2.0], 1: [2.0, 3.0]})
+    tab.route("**/gone/rows.json", lambda route: route.fulfill(body="<html>"))
+    tab.route("**/bad/rows.json", lambda route: route.fulfill(json={"detail": "The storage cannot be read."}))
+    tab.goto(f"{served.url}/compare?of=first&of=gone&of=bad&of=last")
+    playwright.expect(tab.locator("#legend li")).to_have_text(["first", "last"])
+    playwright.expect(tab.locator("#stream")).to_have_text("No curves came of gone, bad: load this page again.")
+
+
 def test_two_browsers_see_the_same(chromium: Any, tab: Any, served: Served) -> None:
     tab.goto(f"{served.url}/datasets")
     other = chromium.new_context().new_page()

@@ -49,6 +49,14 @@ def test_whether_a_difference_is_shown_is_said_as_the_command_says_it(
     assert "the difference is" not in served.get("/compare?of=low").text  # there is nothing to compare with
 
 
+def test_intervals_of_few_seeds_are_called_alike_on_every_page(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n, called in ((4, "interval below 95 %"), (5, "95 % interval")):
+        with monkeypatch.context() as patch:
+            write_experiment(patch, Path(served.site.storage), f"of-{n}", {seed: [1.0, 2.0 + seed] for seed in range(n)})
+        for path in (f"/compare?of=of-{n}", f"/experiments/of-{n}"):
+            assert called in served.get(path).text
+
+
 def test_axes_along_which_nothing_differs_are_not_drawn(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one that was not scored other settings differ, but nothing is drawn of it."""
     curves = {a: {0: [1.0, a], 1: [2.0, a]} for a in (1.0, 2.0, 4.0)}
