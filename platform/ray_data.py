@@ -129,6 +129,7 @@ def from_ray(
     from .datasets.regroup import entry_names, flat_arrays, together
 
     options: dict[str, Any] = {"keep_float64": keep_float64, "illegal_actions": illegal_actions}
+    options["starts"] = spec.starts() if spec else None
     about: dict[str, Any] = {"spec": spec, "environment": environment, "provenance": provenance}
     if target is not None:
         from .datasets.write_rows import write_transitions

@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import ConfigError, D3rayError, DataError, did_you_mean, reason
 from ..spec import Environment, Spec
 from ..storage import checks
-from ..storage.steps import StepTable
+from ..storage.steps import StepTable, counted_from
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -215,7 +215,7 @@ def typed_actions(source: str, actions: Array, discrete: bool | None) -> Array:
             value = whole[tuple(bad[0])]
             raise DataError(f"{source}: discrete actions are whole numbers, but 'actions' is {value} in row {bad[0][0]}.")
         finite(source, actions=whole)
-    if len(negative := np.argwhere(whole < 0)):
+    if "action" not in counted_from() and len(negative := np.argwhere(whole < 0)):
         raise DataError(
             f"{source}: discrete actions count from 0, but 'actions' is {whole[tuple(negative[0])]} in row {negative[0][0]} "
             "(for numbers that are no kinds say discrete_action=false)."

@@ -14,7 +14,7 @@ from ..errors import ConfigError, D3rayError, DataError, did_you_mean, reason
 from ..spec import Spec
 from ..storage.legal import IllegalActions, keeping_illegal_actions
 from ..storage.schema import as_amounts, infer_spec, kinds_of, largest_numbers
-from ..storage.steps import exact_floats
+from ..storage.steps import counting_from, exact_floats
 from .actions import ActionsOutside, adjust_actions
 from .dqn_replay import dqn_replay_parts, is_dqn_replay, read_dqn_replay
 from .hdf5.arrays import find, is_hdf5, listed, open_hdf5
@@ -306,7 +306,8 @@ def _read(
 ) -> Imported:
     """What an importer gives, checked and adjusted."""
     keeping = keeping_illegal_actions() if adjustment["illegal_actions"] == "keep" else nullcontext()
-    with exact_floats() if adjustment["keep_float64"] else nullcontext(), keeping, _unforeseen(path, name):
+    counting = counting_from(adjustment["spec"].starts()) if adjustment["spec"] else nullcontext()
+    with exact_floats() if adjustment["keep_float64"] else nullcontext(), keeping, counting, _unforeseen(path, name):
         imported = read()
     if amounts := adjustment["amounts"]:
         kinds = as_amounts(kinds_of(imported.steps.columns), amounts)

@@ -28,9 +28,7 @@ class Runs:
     truncated: Array  # [N] bool
     extra: Mapping[str, Array]  # further columns, [N, ...]
 
-    def steps(
-        self, source: str, timeout_at: int | None = None, starts: Mapping[str, Array] | None = None
-    ) -> tuple[StepTable, list[str]]:
+    def steps(self, source: str, timeout_at: int | None = None) -> tuple[StepTable, list[str]]:
         """The table, and notes. A flag within an episode ends it there: the next row's observation is its final one."""
         terminated, truncated = self.terminated, (self.truncated | self.last) & ~self.terminated
         notes: list[str] = []
@@ -54,7 +52,6 @@ class Runs:
             truncated,
             final_observations=final if several else final[""],
             extra={**self.extra, **masks},
-            starts=starts,
             source=source,
         )
         return replace(table, final_recorded=recorded), notes

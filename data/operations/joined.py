@@ -17,7 +17,7 @@ from ..episodes import Columns, Episodes
 from ..errors import ConfigError, DataError
 from ..folder import Folder
 from ..recording import Derivation, Recording
-from ..spec import Box, Dict, Discrete, Leaf, MultiDiscrete, ObservationSpace, Spec, Tuple, kinds_text
+from ..spec import Box, Dict, Discrete, Leaf, MultiBinary, MultiDiscrete, ObservationSpace, Spec, Tuple, kinds_text
 from ..storage.episode_table import EpisodeTable
 from ..storage.memory import read_only
 from ..storage.rows import JoinedRows, Table
@@ -136,11 +136,11 @@ def _common_spec(datasets: Sequence[Recording]) -> Spec:
 
 def _hull(a: ObservationSpace, b: ObservationSpace) -> ObservationSpace:
     """A space that holds two, whose columns are alike: boxes without bounds where these differ, the larger numbers."""
-    if a == b:
-        return a
     if not isinstance(a, Dict | Tuple) and not isinstance(b, Dict | Tuple):
         names = {"names": _common_names(a.names, b.names)}
         a, b = a.model_copy(update=names), b.model_copy(update=names)
+    if a == b:
+        return a
     match a, b:
         case Dict(), Dict() if a.spaces.keys() == b.spaces.keys():
             return Dict(spaces={key: _hull(space, b.spaces[key]) for key, space in a.spaces.items()})
@@ -148,19 +148,20 @@ def _hull(a: ObservationSpace, b: ObservationSpace) -> ObservationSpace:
             return Tuple(spaces=tuple(map(_hull, a.spaces, b.spaces)))
         case (Discrete(), Discrete()) | (MultiDiscrete(), MultiDiscrete()) if a.start != b.start:
             raise DataError(f"The datasets count kinds from different numbers: there are {kinds_text(a)}, and {kinds_text(b)}.")
-        case Discrete(), Discrete():
+        case (Discrete(), Discrete()) | (MultiBinary(), MultiBinary()):
             return a if a.n >= b.n else b
         case MultiDiscrete(), MultiDiscrete():
             return a.model_copy(update={"nvec": tuple(map(max, a.nvec, b.nvec))})
         case Box(), Box() if a.shape == b.shape:
-            return Box(shape=a.shape, dtype=a.dtype, names=a.names)
+            taken_as = a.taken_as if a.taken_as == b.taken_as else None
+            return a.model_copy(update={"low": None, "high": None, "taken_as": taken_as})
         case _:
             raise DataError(f"The datasets have different spaces: {a.kind.replace('_', '-')} and {b.kind.replace('_', '-')}.")
 
 
 def _common_names(a: tuple[str, ...] | None, b: tuple[str, ...] | None) -> tuple[str, ...] | None:
     """What entries are called where one or both say it; nothing where they call them otherwise."""
-    if a is None or b is None:
+    if a is None or b is None or a == b:
         return a or b
     if sorted(a) == sorted(b):
         k = next(k for k, pair in enumerate(zip(a, b, strict=True)) if pair[0] != pair[1])

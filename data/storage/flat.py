@@ -65,7 +65,11 @@ def put_in_order(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def steps_from_flat(
-    columns: Mapping[str, Any], *, keep_float64: bool = False, illegal_actions: IllegalActions = "refuse"
+    columns: Mapping[str, Any],
+    *,
+    keep_float64: bool = False,
+    illegal_actions: IllegalActions = "refuse",
+    starts: Mapping[str, np.ndarray] | None = None,
 ) -> StepTable:
     """The table of flat transitions that lie in order, episode after episode.
 
@@ -82,7 +86,7 @@ def steps_from_flat(
     columns = dict(columns)
     episode, step = columns.pop("episode"), columns.pop("step")
     last = np.concatenate([(episode[1:] != episode[:-1]) | (step[1:] != step[:-1] + 1), [True]])
-    return steps_in_order(columns, last, keep_float64=keep_float64, illegal_actions=illegal_actions)
+    return steps_in_order(columns, last, keep_float64=keep_float64, illegal_actions=illegal_actions, starts=starts)
 
 
 def steps_in_order(
@@ -91,6 +95,7 @@ def steps_in_order(
     *,
     keep_float64: bool | None = None,
     illegal_actions: IllegalActions | None = None,
+    starts: Mapping[str, np.ndarray] | None = None,
     source: str = "the rows",
 ) -> StepTable:
     """The table of flat transitions of which `last` [N] bool ends episodes; columns are those of `steps_from_flat` but for two.
@@ -114,6 +119,7 @@ def steps_in_order(
         extra=columns,
         keep_float64=keep_float64,
         illegal_actions=illegal_actions,
+        starts=starts,
         source=source,
     )
     if recorded is not None and following is not None:

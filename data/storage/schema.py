@@ -146,7 +146,8 @@ def _leaf(name: str, dtype: str, shape: tuple[int, ...], largest: Largest) -> Le
                 f"{name!r} goes up to {max(numbers)}, and {MOST} kinds are the most that are told apart: numbers that are no kinds "
                 "need floats (discrete_action=false for actions)."
             )
-        return MultiDiscrete(nvec=tuple(n + 1 for n in numbers)) if shape else Discrete(n=numbers[0] + 1, dtype=dtype)
+        nvec = tuple(max(n + 1, 1) for n in numbers)  # all may be below 0, where kinds are counted from there
+        return MultiDiscrete(nvec=nvec) if shape else Discrete(n=nvec[0], dtype=dtype)
     if name == "action" and np.dtype(dtype).kind in "ub":
         return MultiBinary(n=shape[0])
     return Box(shape=shape, dtype=dtype)

@@ -6,6 +6,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,24 @@ def exact_floats() -> Generator[None]:
         yield
     finally:
         _EXACT.reset(token)
+
+
+_STARTS: ContextVar[Mapping[str, np.ndarray]] = ContextVar("what kinds are counted from", default=MappingProxyType({}))
+
+
+@contextmanager
+def counting_from(starts: Mapping[str, np.ndarray]) -> Generator[None]:
+    """Inside, `steps_from_arrays` counts kinds from `starts`, by column, where nothing else is said: for importers."""
+    token = _STARTS.set({**_STARTS.get(), **starts})
+    try:
+        yield
+    finally:
+        _STARTS.reset(token)
+
+
+def counted_from() -> Mapping[str, np.ndarray]:
+    """What kinds are counted from inside of `counting_from`, by column."""
+    return _STARTS.get()
 
 
 @dataclass(frozen=True)
@@ -124,7 +143,8 @@ def steps_from_arrays(
             on they are too, of discrete actions.
         keep_float64: keep float64 observations, actions and further columns as they are. None: not, but inside `exact_floats`.
         illegal_actions: what becomes of a step whose action was illegal; see `legal.mask_columns`.
-        starts: what kinds are counted from where that is not 0, by column, as `Spec.starts` gives it.
+        starts: what kinds are counted from where that is not 0, by column, as `Spec.starts` gives it. None:
+            as `counting_from` says, else all from 0.
         source: what a message calls these arrays.
 
     Raises:
@@ -138,7 +158,7 @@ def steps_from_arrays(
     extra = dict(extra or {})
     shown = tuple(map(parted, (observations, final_observations, next_observations)))
     masks, (observations, final_observations, next_observations) = _masks(shown, extra, actions), map(bare, shown)
-    counted = starts or {}
+    counted = _STARTS.get() if starts is None else starts
     observation = _observation_columns(_one_array(observations, rewards), "observations", where, keep_float64, counted)
     n = len(next(iter(observation.values())))
     ended = checks.flags(f"{where}terminated", _array(terminated, "terminated", where))

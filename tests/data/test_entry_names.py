@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from d3ray import Dataset, MDPDataset
 from d3ray.data.errors import DataError
 from d3ray.data.exporters.registry import export
-from d3ray.data.spec import Box, Dict, Discrete, Spec
+from d3ray.data.spec import Box, Dict, Discrete, Leaf, MultiBinary, ObservationSpace, Spec
 from d3ray.jobs.command.running import run_command
 from d3ray.platform.datasets.derive import write_dataset
 from d3ray.platform.datasets.ingest import ingest
@@ -97,6 +97,24 @@ def test_entries_that_others_have_in_another_order_are_not_put_together(table: p
     assert names(Dataset.concat([made("glucose", "bmi"), made("glucose", "bmi", glucose="sugar")])) == (None, DONE)
     plain = Dataset.from_arrays(table[["glucose", "bmi"]].to_numpy(), table["dose"], table["outcome"], table["terminated"])
     assert names(Dataset.concat([plain, made("glucose", "bmi")])) == (SEEN, DONE)
+
+
+def test_what_has_the_same_names_is_put_together_whatever_else_differs() -> None:
+    def made(observation: ObservationSpace, action: Leaf) -> Dataset:
+        taken = np.zeros((4, action.size), np.uint8 if isinstance(action, MultiBinary) else np.float32)
+        return Dataset.from_arrays(
+            np.zeros(4, np.int64), taken, np.zeros(4), [0, 1] * 2, spec=Spec(observation=observation, action=action)
+        )
+
+    def both(a: Leaf, b: Leaf) -> Leaf:
+        return Dataset.concat([made(Discrete(n=3, names=("mode",)), a), made(Discrete(n=4, names=("mode",)), b)]).spec.action
+
+    named, plain = Box(shape=(2,), low=-1.0, high=1.0, names=("x", "y")), Box(shape=(2,), low=-1.0, high=1.0)
+    assert both(named, plain) == both(plain, named) == named
+    wider = named.model_copy(update={"high": 2.0, "taken_as": (1, 2)})
+    assert both(wider, wider.model_copy(update={"low": -3.0})) == Box(shape=(2,), names=("x", "y"), taken_as=(1, 2))
+    assert both(wider, named) == Box(shape=(2,), names=("x", "y"))
+    assert both(MultiBinary(n=2, names=("x", "y")), MultiBinary(n=2, dtype="int8")) == MultiBinary(n=2, names=("x", "y"))
 
 
 def test_names_fit_their_entries() -> None:

@@ -18,7 +18,7 @@ import ray.data
 import d3ray
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import ConfigError, DataError, StorageError
-from d3ray.data.spec import Environment
+from d3ray.data.spec import Discrete, Environment, Spec
 from d3ray.platform.cluster.session import quiet_ray_data
 from d3ray.platform.datasets import regroup
 
@@ -54,6 +54,17 @@ def in_pieces(data: Dataset, seed: int = 0) -> ray.data.Dataset:
     cuts = np.linspace(0, len(table), 8).astype(int)
     blocks = [table.slice(a, b - a).take(pa.array(range(b - a)[::-1])) for a, b in pairwise(cuts)]
     return ray.data.from_arrow([blocks[k] for k in np.random.default_rng(seed).permutation(7)])
+
+
+@pytest.mark.parametrize("start", [1, -7])
+def test_kinds_that_do_not_begin_at_0_come_back(tmp_path: Path, start: int) -> None:
+    kinds = np.arange(12) % 3
+    spec = Spec(observation=Discrete(n=3, start=start), action=Discrete(n=3, start=start))
+    mask = np.eye(3, dtype=bool)[kinds]
+    data = Dataset.from_arrays(kinds + start, kinds + start, np.ones(12), kinds == 2, action_mask=mask, spec=spec)
+    for target in (None, tmp_path / "set"):
+        again = d3ray.from_ray(in_pieces(data), target, spec=data.spec)
+        assert (again.spec, again.fingerprint) == (data.spec, data.fingerprint)
 
 
 @pytest.mark.parametrize("where", ["memory", "folder", "uri"])

@@ -28,7 +28,7 @@ from ..imported import (
     typed_actions,
 )
 from ..stretches import row_stretches, where
-from .arrays import arrays_below, find, find_arrays, find_group, is_hdf5, open_hdf5, read_rows, scalar
+from .arrays import arrays_below, count_bytes, find, find_arrays, find_group, is_hdf5, open_hdf5, read_rows, scalar
 
 REQUIRED = ("observations", "actions", "rewards", "terminals")
 OPTIONAL = ("timeouts", "next_observations", "episode")
@@ -135,6 +135,9 @@ def plan_d4rl(
             notes += said
         end = terminated | truncated
         follows = "next_observations" in there
+        if follows:
+            for name in ("observations", "next_observations"):
+                count_bytes(there[name], rename.get(name, name), slice(0, 1))  # before the file is asked for rows
         if follows and (said := moved_up(there["observations"], there["next_observations"], end, max(1, CHECKED // row_bytes))):
             follows = False
             notes += said

@@ -15,7 +15,7 @@ from ...masks import ACTION_MASK
 from ...spec import Environment, Spec
 from ...storage.json_text import parse_json
 from ...storage.schema import check_spec, infer_spec, kinds_of, largest_numbers
-from ...storage.steps import StepTable
+from ...storage.steps import StepTable, counting_from
 from ..hdf5.arrays import find_group, is_hdf5, open_hdf5
 from ..imported import Array, Imported, Plan, count_notes, finite, flags, one_column, typed_actions
 from ..runs import Runs, ends_of, join, join_actions
@@ -136,8 +136,9 @@ def _read(
     if not found.names:
         raise none_left(str(path), found.faults)
     source = str(path) if some is None else where(path, some.start, "episode")
-    runs, notes = found.runs(source, discrete_action)
-    steps, said = runs.steps(source, timeout_at, starts_of(spaces))
+    with counting_from(starts_of(spaces)):
+        runs, notes = found.runs(source, discrete_action)
+        steps, said = runs.steps(source, timeout_at)
     own = discrete_action is not None
     spec = _spec(spaces, steps, source, place.said_in, own_action=own) if len(spaces) == len(SPACES) else None
     environment, env_notes = _environment(place)

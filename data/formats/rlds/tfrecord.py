@@ -22,12 +22,15 @@ from google.protobuf.message_factory import GetMessageClass
 
 from ...errors import DataError
 from ..imported import Array, existing_file
-from ..untrusted.unpacking import OBJECTS, needs, unpacking
+from ..untrusted.unpacking import OBJECTS, left, needs, unpacking
 
 Feature = list[bytes] | Array  # bytes, or [n] float32, or [n] int64
 
 _HEAD = struct.Struct("<QI")  # length and its checksum
 _CHECKSUM = struct.Struct("<I")
+_OF_A_LENGTH = 2  # protobuf's kind of field that says how many bytes it has
+_WAY = (b"\x0a", b"\x0a", b"\x12", b"\x0a\x12", b"\x0a")  # to a value: features, feature, value, a list of bytes or floats, value
+_LOOKED_AT, _LONG = 1 << 16, 1 << 10  # fields, and bytes of a value
 _MESSAGES = {  # tensorflow/core/example/example.proto and feature.proto: fields from number 1 on, and whether they are repeated
     "BytesList": [("value", Field.TYPE_BYTES, True)],
     "FloatList": [("value", Field.TYPE_FLOAT, True)],
@@ -83,12 +86,52 @@ def parse_example(record: bytes, source: str) -> dict[str, Feature]:
     Raises:
         DataError: the bytes are no Example, or so many that what comes of them might not fit into memory.
     """
-    needs(source, OBJECTS * len(record))
+    if (most := OBJECTS * len(record)) > left():
+        most -= (OBJECTS - 2) * _bulk(record)
+    needs(source, most)
     try:
         entries = _example().FromString(record).features.feature
     except DecodeError:
         raise DataError(f"{source} is not a tf.train.Example.") from None
     return {entry.key: _feature(entry.value) for entry in entries}
+
+
+def _bulk(record: bytes) -> int:
+    """Bytes of the record that are long values, as images are: they are copied once or twice, and do not become many objects.
+
+    Nothing where the record is cut short; values behind the first so many fields are not looked for.
+    """
+    found, inside = 0, [(0, len(record))]
+    for _ in range(_LOOKED_AT):
+        while inside and inside[-1][0] == inside[-1][1]:
+            inside.pop()
+        if not inside:
+            break
+        at, stop = inside.pop()
+        tag = record[at]
+        if tag & 7 != _OF_A_LENGTH:  # numbers one by one
+            inside.append((stop, stop))
+            continue
+        size, at = _varint(record, at + 1, stop)
+        if at + size > stop:
+            return 0
+        inside.append((at + size, stop))
+        if tag in _WAY[len(inside) - 1]:
+            if len(inside) < len(_WAY):
+                inside.append((at, at + size))
+            elif size >= _LONG:
+                found += size
+    return found
+
+
+def _varint(record: bytes, at: int, stop: int) -> tuple[int, int]:
+    """A number of seven bits a byte, and where it ends; one that does not end before `stop` is larger than what there is."""
+    value = 0
+    for k, byte in enumerate(record[at : min(at + 10, stop)]):
+        value |= (byte & 127) << 7 * k
+        if byte < 128:
+            return value, at + k + 1
+    return len(record) + 1, at
 
 
 def _feature(value: Any) -> Feature:

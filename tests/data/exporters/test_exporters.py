@@ -21,7 +21,7 @@ from d3ray.data.errors import ConfigError, StorageError
 from d3ray.data.exporters import blocks as blocks_module
 from d3ray.data.exporters.registry import EXPORTERS, export
 from d3ray.data.formats.registry import parts_of, read
-from d3ray.data.spec import Environment
+from d3ray.data.spec import Discrete, Environment, Spec
 
 TARGET = {"d4rl": "out.hdf5", "d3rlpy": "out.h5", "minari": "out", "parquet": "out.parquet", "npz": "out.npz"}
 LENGTHS = [1, 4, 2, 5, 1, 3]
@@ -117,6 +117,26 @@ def test_what_a_format_can_carry_comes_back_with_the_same_fingerprint(tmp_path: 
     assert again.spec.action.kind == dataset.spec.action.kind
     if format != "minari":
         assert notes == []
+
+
+def counted_from(start: int) -> Dataset:
+    """Twelve steps whose actions and observations are numbers from `start` on."""
+    spec = Spec(observation=Discrete(n=3, start=start), action=Discrete(n=3, start=start))
+    kinds = np.arange(12) % 3
+    seen, mask = kinds + start, np.eye(3, dtype=bool)[kinds]
+    return Dataset.from_arrays(
+        seen, seen, np.ones(12), kinds == 2, final_observations=seen[:4], action_mask=mask, spec=spec, name="counted"
+    )
+
+
+@pytest.mark.parametrize("start", [1, -1, -7])
+@pytest.mark.parametrize("format", ["d4rl", "minari", "parquet", "npz"])
+def test_kinds_that_do_not_begin_at_0_come_back(tmp_path: Path, format: str, start: int) -> None:
+    dataset = counted_from(start)
+    export(dataset, tmp_path / TARGET[format], format)
+    imported = read(tmp_path / TARGET[format], **({} if format == "minari" else {"spec": dataset.spec}))
+    again = Dataset.from_steps(imported.steps, name="counted", spec=imported.spec or dataset.spec)
+    assert (again.spec, again.fingerprint) == (dataset.spec, dataset.fingerprint)
 
 
 def test_d4rl_has_to_be_told_of_multi_discrete_actions(tmp_path: Path) -> None:

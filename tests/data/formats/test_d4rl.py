@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from d3ray.data.errors import DataError
-from d3ray.data.formats.hdf5.d4rl import read_d4rl
+from d3ray.data.formats.hdf5.d4rl import plan_d4rl, read_d4rl
 from d3ray.data.formats.imported import Imported
 
 
@@ -257,6 +258,17 @@ def test_values_that_lie_in_other_files_are_not_read(tmp_path: Path) -> None:
                 file.create_virtual_dataset("rewards", layout)
         with pytest.raises(DataError, match="another file"):
             read_d4rl(path)
+
+
+def test_a_chunk_that_lies_is_found_before_next_observations_are_compared(tmp_path: Path) -> None:
+    path = write(tmp_path / "it.hdf5", **{**steps_of(20), "timeouts": np.arange(20) % 5 == 4})
+    deflate = zlib.compressobj(1)
+    packed = b"".join(deflate.compress(bytes(1 << 24)) for _ in range(20)) + deflate.flush()
+    with h5py.File(path, "a") as file:
+        file.create_dataset("next_observations", (20, 3), "f4", chunks=(20, 3), compression="gzip")
+        file["next_observations"].id.write_direct_chunk((0, 0), packed)
+    with pytest.raises(DataError, match="'next_observations' has a chunk that unpacks to more"):
+        plan_d4rl(path)
 
 
 def test_an_array_larger_than_memory_is_refused(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.formats.registry import detect, parts_of, read
 from d3ray.data.formats.rlds.folder import read_rlds
 from d3ray.data.formats.rlds.tfrecord import parse_example, records
+from d3ray.data.formats.untrusted.unpacking import unpacking
 
 from .tfrecords import FLAGS, crc32c, example, framed, image, mapping, message, tensor, varint, write_rlds
 
@@ -202,6 +203,24 @@ def test_numbers_are_read_packed_or_one_by_one() -> None:
         found = parse_example(example({"i": integers, "f": floats, "b": [b"", b"ab"], "none": []}, packed=packed), "it")
         assert (found["i"].tolist(), found["f"].tolist()) == (integers, np.float32(floats).tolist())  # pyright: ignore[reportAttributeAccessIssue]
         assert (found["b"], len(found["none"])) == ([b"", b"ab"], 0)
+
+
+def test_images_may_take_what_numbers_and_names_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("D3RAY_UNPACK_LIMIT", "80MB")
+    images, n = [bytes([k]) * 100_000 for k in range(100)], 4_000_000
+    honest = example({"i": [1, 2, 300], "seen": images, "f": [0.5] * 1000})
+    entry = message(1, message(1, b"seen") + message(2, message(1, message(1, images[0]))))
+    with unpacking():
+        assert parse_example(honest, "it")["seen"] == images
+        assert parse_example(example({"i": [1] * 1000, "seen": images}, packed=False), "it")["seen"] == images
+        for record in (
+            message(1, message(1, message(1, b"x") + message(2, message(3, message(1, bytes(n)))))),  # integers of a byte
+            message(1, message(1, message(1, b"x") + message(2, message(1, b"\x0a\0" * (n // 2))))),  # values without bytes
+            message(1, entry + b"\x0a\0" * (n // 2)),  # features without names
+            b"\x0a\xff\xff\xff\x7f" + entry * 40,  # longer than the record
+        ):
+            with pytest.raises(DataError, match=r"it unpacks to .* D3RAY_UNPACK_LIMIT allows 80 MB"):
+                parse_example(record, "it")
 
 
 def test_damage_anywhere_in_a_file_is_found(tmp_path: Path) -> None:

@@ -125,6 +125,14 @@ def test_what_is_put_together_has_a_space_for_all() -> None:
 
 
 @pytest.mark.filterwarnings("error")
+def test_kinds_below_0_are_mapped() -> None:
+    taken = np.array([-3, -2, -3, -2])
+    spec = Spec(observation=Box(shape=(1,)), action=Discrete(n=2, start=-3))
+    dataset = Dataset.from_arrays(np.zeros((4, 1)), taken, np.zeros(4), [0, 1, 0, 1], spec=spec)
+    mapped = dataset.map_batches(lambda batch: {"reward": batch["reward"] + 1})
+    assert (mapped.spec, mapped.columns["action"].tolist()) == (spec, [-3, -2, 0, -3, -2, 0])
+
+
 def test_samplers_draw_the_same_from_a_lazy_dataset_and_from_its_copy(place: Callable[[Dataset], Dataset], tmp_path: Path) -> None:
     a, b = place(walk(600, 1)), place(walk(300, 2))
     lazy = Dataset.concat([a.filter("steps > 3"), b.relabel("reward * 2").top(0.5)]).relabel("reward - 1")
