@@ -27,7 +27,7 @@ def _of_means(chosen: QFunctionConfig) -> QFunctionConfig:
 
 
 def losses_as_written(config: Any, written: Mapping[str, Any]) -> Any:
-    """Settings that were written for discrete actions, as they were meant: before there was `loss`, means had the Huber loss there."""
+    """Settings that were written for discrete actions, as they were meant: without a `loss`, means had the Huber loss."""
     told, read = written.get("q_function"), getattr(config, "q_function", None)
     if not isinstance(read, Mean) or read.loss != "squared" or (isinstance(told, Mapping) and "loss" in told):
         return config
