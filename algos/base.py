@@ -22,7 +22,7 @@ from ..data.spec import Spec
 from ..data.storage.files import Place
 from ..data.uris import is_remote
 from .acting.fitted import policy, policy_module
-from .acting.inputs import as_batch, raw_actions, raw_inputs
+from .acting.inputs import as_batch, raw_actions, raw_inputs, taken
 from .acting.plain import plain_array
 from .acting.policy import Policy, module_input
 from .acting.remembering import Remembering, StatefulWrapper
@@ -168,7 +168,7 @@ class Algorithm(Estimator):
         self._drawn = getattr(self, "_drawn", 0) + 1
         policy = self.policy()
         shown, single = as_batch(policy.spec, x, action_mask)
-        action = policy.draw(shown, step=self._drawn, seed=self.seed)
+        action = taken(policy.spec, policy.draw(shown, step=self._drawn, seed=self.seed))
         return action[0] if single else action
 
     @overload

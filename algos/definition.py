@@ -21,6 +21,7 @@ from ..data.spec import Spec
 from .config import AlgorithmConfig, Preset
 from .devices import AnyDevice, Device
 from .nets import Hyper, Nets
+from .networks.q_functions import losses_as_written
 from .optimizers import ADAM, Group, Optimizer
 from .ports import Ports, Tensors
 from .recurrence import check_recurrence
@@ -293,6 +294,12 @@ class Definition:
         return (cls.actions,) if isinstance(cls.actions, str) else cls.actions
 
     # ---- settings, as scikit-learn asks
+
+    @classmethod
+    def read_config(cls, written: Mapping[str, Any]) -> AlgorithmConfig:
+        """The config that was written with what was trained, as it was meant then. Raises ConfigError as `Config.checked`."""
+        config = cls.Config.checked(written, title=cls.__name__)
+        return losses_as_written(config, written) if cls.actions == "discrete" else config
 
     def __init__(
         self,

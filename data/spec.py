@@ -52,6 +52,11 @@ class Box(_Entries):
         return int(np.prod(self.shape, dtype=np.int64))
 
     @property
+    def taken_shape(self) -> tuple[int, ...]:
+        """Of actions: their shape in the environment."""
+        return self.taken_as or self.shape
+
+    @property
     def channels(self) -> Literal["first", "last"] | None:
         """Where an image has its channels: on the shorter of its outer axes, the first where both are as long. None: no image.
 

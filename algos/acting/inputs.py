@@ -68,7 +68,7 @@ def taken(spec: Spec, action: np.ndarray) -> np.ndarray:
     """Raw actions [B, ...] as the environment has them: in its type, and in its shape where that has several axes."""
     if not isinstance(spec.action, Box):
         return action
-    return typed(action, np.dtype(action_dtype(spec))).reshape(len(action), *(spec.action.taken_as or spec.action.shape))
+    return typed(action, np.dtype(action_dtype(spec))).reshape(len(action), *spec.action.taken_shape)
 
 
 def raw_inputs(spec: Spec, observation: Any) -> dict[str, np.ndarray]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
-from ...data.spec import Leaf
+from ...data.spec import Leaf, as_recorded
 from ..environments import explorers
 from ..environments.explorers import read_explorer
 
@@ -22,8 +22,8 @@ class Explorer:
 class _Samples(Explorer):
     def sample(self, algo: Any, x: Any, step: int) -> np.ndarray:
         """What it makes of the algorithm's greedy actions."""
-        mine: Any = self
-        return mine.explore(algo.predict(x), algo.spec_.action, step=step, seed=algo.seed)
+        mine, space = cast("Any", self), algo.spec_.action
+        return mine.explore(as_recorded(space, algo.predict(x)), space, step=step, seed=algo.seed)
 
 
 class ConstantEpsilonGreedy(explorers.ConstantEpsilonGreedy, _Samples):

@@ -91,7 +91,7 @@ def taken(spec: Spec, action: Tensor) -> Tensor:
     """As `inputs.taken`."""
     if not isinstance(spec.action, Box):
         return action.to(torch.int64)
-    return typed(action, getattr(torch, action_dtype(spec))).reshape(-1, *(spec.action.taken_as or spec.action.shape))
+    return typed(action, getattr(torch, action_dtype(spec))).reshape(-1, *spec.action.taken_shape)
 
 
 def _taken_out(source: PolicyModule, used: list[str], dtype: torch.dtype) -> tuple[Any, ...]:

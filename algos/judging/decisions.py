@@ -16,7 +16,7 @@ from ...data.errors import ConfigError, DataError
 from ...data.frames import stacked_spec
 from ...data.masks import ACTION_MASK, Masked
 from ...data.sampling import TransitionSampler
-from ...data.spec import Spec, space_columns
+from ...data.spec import Spec, as_recorded, space_columns
 from ...data.storage.claims import scratch_names
 from ...data.storage.files import Place, storage_errors
 from ...data.uris import is_remote
@@ -131,7 +131,7 @@ def decisions(policy: Any, dataset: Dataset) -> Decisions:
     if actions.dtype.kind == "f" and not np.isfinite(actions).all():
         raise DataError(f"The policy that is judged gives actions in {dataset.name!r} that are no finite numbers.")
     try:
-        raw_actions(dataset.spec.action, actions, len(actions))
+        actions = as_recorded(dataset.spec.action, raw_actions(dataset.spec.action, actions, len(actions)))
     except DataError as error:
         raise DataError(f"The policy that is judged acts as nobody can in {dataset.name!r}: {error}") from error
     every = np.empty_like(actions)

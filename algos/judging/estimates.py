@@ -22,6 +22,10 @@ HALF = 0.5  # share of episodes that count below which weights by step vary too 
 _FEWER = "Less than half of the episodes count effectively, and intervals of longer episodes then hold less often than they say."
 _WHOLE = "Weights of whole episodes have longer tails than resamples of them show, so the interval holds less often than it says."
 CRITIC = "The interval holds what chance in the logs makes of the values, and not what the critic has wrong."
+_UNKNOWN = (
+    "There is no interval: the logs do not say how wrong the values are, as they have no step that the judged policy takes, or "
+    "gamma is 1 and every episode was cut."
+)
 _APART = 3.0  # standard errors by which the mean ratio of probabilities may differ from 1
 _MATTERS = 0.05  # by which it may differ before no interval is believed
 
@@ -82,7 +86,7 @@ class Estimate:
     Attributes:
         value: The discounted return of the judged policy; None where it is refused.
         interval: Where it lies, at the level that was asked for; None where it is refused, or that kind does not hold for it.
-        standard_error: Of the value; None where it is refused.
+        standard_error: Of the value; None where it is refused, or nothing tells it.
         ess: Effective number of episodes behind its weights; None where it has none.
         setting: What the data chose, by name: τ, λ, shares of a mixture.
         caveat: What the interval does not hold, in one sentence; None where nothing is known to be missing.
@@ -251,16 +255,16 @@ def _estimate(estimator: Estimator, logs: Logs, said: _Intervals, least_ess: flo
     told = _with_error_of_values(told, logs, said.level) if estimator.leans else told
     uneven = found.ess is not None and found.ess < HALF * len(logs.steps) and several
     whole = _WHOLE if several and estimator.estimate in _OF_WHOLE else None
-    return replace(told, caveat=doubt.caveat(estimator) or estimator.caveat or whole or (_FEWER if uneven else None))
+    return replace(told, caveat=doubt.caveat(estimator) or told.caveat or estimator.caveat or whole or (_FEWER if uneven else None))
 
 
 def _with_error_of_values(told: Estimate, logs: Logs, level: float) -> Estimate:
     """An estimate that leans on values, whose interval is that of other episodes, with what these values have wrong."""
     assert told.value is not None
     assert told.standard_error is not None
+    if not math.isfinite(logs.value_error):
+        return replace(told, interval=None, standard_error=None, caveat=_UNKNOWN)
     wide, off, within = float(norm.ppf((1 + level) / 2)) * logs.value_error, abs(logs.value_bias), told.interval
-    if not math.isfinite(wide):
-        return replace(told, interval=None)
     if within is not None:
         below, above = (math.hypot(told.value - end, wide) + off for end in within)
         within = told.value - below, told.value + above

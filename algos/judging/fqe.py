@@ -39,7 +39,7 @@ from ...data.dataset import Dataset
 from ...data.errors import ConfigError, DataError
 from ...data.masks import Masked
 from ...data.sampling.windows import Windows
-from ...data.spec import Spec, space_columns
+from ...data.spec import Spec, as_recorded, space_columns
 from ..config import Bounds, ContinuousConfig, Preset
 from ..critics import Critics, CriticsConfig
 from ..definition import LossValue, Network, Verbs, due, loss, transitions
@@ -180,7 +180,7 @@ class FollowingSource:
 
     def __init__(self, wants: Following, material: Material, learner: Looks) -> None:
         given, config = material.given, wants.config
-        self._policy = wants.page.acts_by(given.spec)
+        self._policy, self._space = wants.page.acts_by(given.spec), given.spec.action
         self._ordinary: Any = material.ordinary(wants.transitions)
         self._images = {name: leaf.dtype for name, leaf in space_columns(given.spec.observation).items() if leaf.dtype == "uint8"}
         self._scaling = Scaling(config, given.spec, learner.dtype, learner.device)
@@ -201,7 +201,7 @@ class FollowingSource:
             return self._followed(batch)
         shape = batch.index.shape
         action = self._policy.predict(self._raw(batch.next_observation, "observation", len(shape)))
-        return batch.with_extra(following=self._scaling.action(action).unflatten(0, shape))
+        return batch.with_extra(following=self._scaling.action(as_recorded(self._space, action)).unflatten(0, shape))
 
     def along(self, steps: Tensor) -> list[Batch] | None:
         """The batches of gradient steps [K], as a program of tensors; None: of a buffer, where the policy is asked."""

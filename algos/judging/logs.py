@@ -193,7 +193,7 @@ class Logs:
         To first order it is that of Σ_t γ^t δ_t over what the judged policy would go through. Steps count by how much likelier it
         takes their actions than the behaviour; that it comes to other states more often is not known, and not counted.
         """
-        if not self._share.any():  # nothing was logged that it would do
+        if not self._share.any() or math.isinf(self._steps_to_come):  # nothing was logged that it would do, or no end of it
             return math.inf
         return float(self._steps_to_come * np.linalg.norm(self._share * self.surprise))
 

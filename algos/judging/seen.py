@@ -19,6 +19,7 @@ from ...data.mdp_dataset import MDPDataset
 from ...data.random import fold, root_key
 from ...data.recording import Recording
 from ...data.sampling import TransitionSampler
+from ...data.spec import as_recorded
 from ..acting.fitted import policy_module
 from ..dynamics.held_out import next_recorded
 from ..environments.spaces import check_spaces
@@ -127,7 +128,7 @@ def _policy(algorithm: Estimator) -> Act:
 
     def act(observation: Any, key: Tensor) -> Tensor:
         raw = pytree.tree_map(lambda part: part.cpu().numpy(), observation)
-        return torch.as_tensor(judged.predict(raw), device=fit.device)
+        return torch.as_tensor(as_recorded(fit.spec.action, judged.predict(raw)), device=fit.device)
 
     return act
 

@@ -244,7 +244,7 @@ class Fit:
             raise ConfigError(f"This state is of {meta['algorithm']}, not of {algorithm.name}.")
         if meta["state_version"] != STATE_VERSION:
             raise StorageError(f"The state has the version {meta['state_version']}; this d3ray reads {STATE_VERSION}.")
-        config = algorithm.Config.checked(meta["config"], title=algorithm.name)
+        config = algorithm.read_config(meta["config"])
         algorithm.dtype = meta["dtype"]
         vars(algorithm).update(config.coefficients())  # they may have been changed on the way
         fit = cls(algorithm, config, Spec.checked(meta["spec"]), meta["seeds"], places=meta.get("places"))

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...data.config import in_present_words, setting
+from ...data.config import setting
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError
 from ...data.replay import EpisodicReplayBuffer, PrioritizedEpisodicReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
@@ -407,7 +407,7 @@ class OnlineRun:
         if online is None:
             raise ConfigError(f"{place} holds a saved algorithm and no online run: d3ray.load opens it.")
         mine = asked or {"dtype": algorithm.dtype, "seed": algorithm.seed, **algorithm.check_settings().model_dump(mode="json")}
-        theirs, mine = (in_present_words(algorithm.Config, one) for one in (online["algorithm"], mine))
+        theirs, mine = (_in_present_words(algorithm, one) for one in (online["algorithm"], mine))
         online = {**online, "algorithm": theirs}
         _check_same(place, theirs, mine)
         algorithm.load_state(tensors, meta)
@@ -452,6 +452,13 @@ def _check_drawn_from(buffer: ReplayBuffer | None) -> None:
 def _name(vector: VectorEnvironment) -> str:
     known = environment_of(vector.single)
     return known.id if known else "the environment"
+
+
+def _in_present_words(algorithm: Estimator, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What an algorithm was asked for, with all settings that there are by now."""
+    own = {name: value for name, value in asked.items() if name in ("dtype", "seed")}
+    settings = {name: value for name, value in asked.items() if name not in own}
+    return own | algorithm.read_config(settings).model_dump(mode="json")
 
 
 def _check_same(place: str, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> None:

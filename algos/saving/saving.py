@@ -132,7 +132,7 @@ def read_params(file: str | Path, device: AnyDevice = None) -> Any:
 def _unfitted(path: str | Path, meta: Mapping[str, Any], device: AnyDevice) -> Any:
     """An algorithm of the class and with the settings that were written."""
     cls = algorithm_class(_part(path, meta, "algorithm"))
-    config = cls.Config.checked(_part(path, meta, "config"), title=cls.__name__)
+    config = cls.read_config(_part(path, meta, "config"))
     settings = {name: getattr(config, name) for name in cls.Config.model_fields}
     seed = meta["seed"] if "seed" in meta else _part(path, meta, "seeds")[0]
     return cls(**settings, seed=seed, device=device, dtype=_part(path, meta, "dtype"))

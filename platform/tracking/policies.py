@@ -165,7 +165,7 @@ def _algorithm(path: Path, seed: int | None) -> Algorithm:
     if seed is not None and seed not in seeds:
         raise ConfigError(f"{path} holds no seed {seed}; there is {', '.join(map(str, seeds))}.")
     cls = algorithm_class(meta["algorithm"])
-    config = cls.Config.checked(meta["config"], title=cls.__name__)
+    config = cls.read_config(meta["config"])
     settings = {name: getattr(config, name) for name in cls.Config.model_fields}
     one = cls(**settings, seed=meta.get("seed", seeds[0]), device="cpu", dtype=meta["dtype"])
     if len(seeds) == 1:

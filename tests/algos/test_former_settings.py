@@ -10,7 +10,7 @@ from sklearn.base import clone
 from d3ray.algos import testing
 from d3ray.algos.actor_critic.td3_plus_bc import TD3PlusBC
 from d3ray.algos.online.run import OnlineRun
-from d3ray.algos.registry import make_algorithm
+from d3ray.algos.registry import algorithm_class, make_algorithm
 from d3ray.algos.values.dqn import DQN
 from d3ray.d3rlpy import algos as like_d3rlpy
 from d3ray.data.errors import ConfigError
@@ -61,6 +61,7 @@ def test_what_cannot_be_meant_is_refused(settings: dict[str, Any], said: str) ->
 def in_former_words(config: dict[str, Any]) -> dict[str, Any]:
     """A config as it was written before."""
     was = {name: value for name, value in config.items() if name != "matmul_precision"}
+    was["q_function"] = {name: value for name, value in was["q_function"].items() if name != "loss"}
     return {**was, "mixed_precision": config["matmul_precision"] == "bfloat16"}
 
 
@@ -89,3 +90,14 @@ def test_an_online_run_that_was_written_before_goes_on() -> None:
         again.close()
     with pytest.raises(ConfigError, match="was begun with matmul_precision 'bfloat16', not 'float32'"):
         OnlineRun.going_on(tensors, before, testing.maker(DQN)(seed=1), "CartPole-v1")
+
+
+@pytest.mark.parametrize("name", ["DiscreteIQL", "DiscreteCRR", "DiscreteFQE", "DQN"])
+def test_critics_of_discrete_actions_that_were_trained_before_keep_their_huber_loss(name: str) -> None:
+    huber = testing.maker(algorithm_class(name), q_function={"name": "mean", "loss": "huber"})
+    data = testing.tiny_dataset(discrete=True)
+    tensors, meta = huber(seed=1).fit(data, 4, 4).state()
+    again = testing.maker(algorithm_class(name))(seed=1).load_state(tensors, {**meta, "config": in_former_words(meta["config"])})
+    assert again.config_.q_function.is_huber(discrete=True)
+    where, gap = testing.largest_difference(again.fit(data, 4, 4).state()[0], huber(seed=1).fit(data, 8, 4).state()[0])
+    assert gap == 0, where

@@ -23,7 +23,7 @@ from .iqn import IQN
 from .mean import Mean
 from .qr import QR
 from .reductions import reduced
-from .registry import MeanQFunction, QFunction, register_q_function
+from .registry import MeanQFunction, QFunction, losses_as_written, register_q_function
 from .values import Goal, Values, as_values
 
 __all__ = [
@@ -45,6 +45,7 @@ __all__ = [
     "Values",
     "as_values",
     "bootstrap_mask",
+    "losses_as_written",
     "picked",
     "reduced",
     "register_q_function",

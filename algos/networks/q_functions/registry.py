@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, SerializeAsAny
 
@@ -23,6 +24,14 @@ QFunction = Annotated[SerializeAsAny[QFunctionConfig], BeforeValidator(KINDS.rea
 def _of_means(chosen: QFunctionConfig) -> QFunctionConfig:
     """The same, with the loss that estimates a mean where a mean is chosen and no loss is said."""
     return chosen.model_copy(update={"loss": "squared"}) if isinstance(chosen, Mean) and chosen.loss is None else chosen
+
+
+def losses_as_written(config: Any, written: Mapping[str, Any]) -> Any:
+    """Settings that were written for discrete actions, as they were meant: without a `loss`, means had the Huber loss."""
+    told, read = written.get("q_function"), getattr(config, "q_function", None)
+    if not isinstance(read, Mean) or read.loss != "squared" or (isinstance(told, Mapping) and "loss" in told):
+        return config
+    return config.model_copy(update={"q_function": read.model_copy(update={"loss": "huber"})})
 
 
 MeanQFunction = Annotated[QFunction, AfterValidator(_of_means)]  # of algorithms that are for means, whatever the actions

@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 import d3ray
+from d3ray.algos.d3rlpy.explorers import NormalNoise
 from d3ray.algos.environments.collect import collect
 from d3ray.algos.environments.evaluate import evaluate
 from d3ray.algos.environments.make import make
+from d3ray.algos.judging.decisions import decisions
+from d3ray.algos.judging.seen import walk
 from d3ray.data.errors import DataError
 
 ENCODER = {"hidden_units": (8,)}
@@ -32,7 +35,7 @@ class Odd(gymnasium.Env[Any, Any]):
         return np.zeros(3, np.float32), {}
 
     def step(self, action: Any) -> Any:
-        assert self.action_space.contains(np.asarray(action, np.float64))
+        assert self.action_space.contains(np.asarray(action, self.action_space.dtype))
         self.took.append(action)
         self.t += 1
         return np.zeros(3, np.float32), self.pays(self.t), self.ended(self.t == 5), self.ended(False), {}
@@ -98,3 +101,20 @@ def test_data_of_such_actions_are_refused_before_training() -> None:
     said = r"TD3PlusBC acts by vectors, and actions of 'dataset' have the shape \[2, 2\]: make them vectors of 4"
     with pytest.raises(DataError, match=said):
         trained((2, 2))
+
+
+def test_what_asks_a_policy_of_actions_of_several_axes_takes_them_as_vectors() -> None:
+    environment = Odd(float, (2, 2))
+    environment.action_space = gymnasium.spaces.Box(-10, 10, (2, 2), np.int32)
+    data = collect(environment, n_steps=40)
+    settings: Any = {"actor_encoder": ENCODER, "critic_encoder": ENCODER, "batch_size": 8, "action_scaler": "min_max"}
+    judged = d3ray.SAC(seed=0, **settings).fit(data, n_steps=1)
+    for acts in (judged.predict, judged.sample_action):
+        action = acts(np.zeros((6, 3), np.float32))
+        assert (action.shape, action.dtype) == ((6, 2, 2), np.int32)
+    fqe = d3ray.FQE(algo=judged, batch_size=8, action_scaler="min_max", seed=0).fit(data, n_steps=2)
+    assert bool(next(walk(fqe, data)).best.isfinite().all())
+    assert decisions(judged.policy(), data).following().shape == (40, 4)
+    noisy = NormalNoise(std=0.1).sample(judged, np.zeros((6, 3), np.float32), 0)
+    assert noisy.shape == (6, 4)
+    fqe.fit_online(environment, d3ray.ReplayBuffer(100, judged.spec_), n_steps=10, update_start_step=8, n_steps_per_epoch=10)

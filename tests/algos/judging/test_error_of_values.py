@@ -89,3 +89,14 @@ def test_values_that_miss_their_equations_widen_the_interval() -> None:
     """Each state and action is valued as if it paid another reward: where the critic is wrong as a whole the interval says so."""
     within = coverage(40, gamma=0.9, n=200, noise=0.0, ends=(0.05, 0.3), near=0.0, off=0.5)["DM"]
     assert np.mean(within) >= 0.8
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("last", "judged"), [(1.0, None), (0.0, np.full(40, -np.inf))])
+def test_values_whose_error_is_not_known_have_no_interval_and_say_so(last: float, judged: np.ndarray | None) -> None:
+    """Episodes at γ = 1 that were all cut, with values that solve their equations; and those of what the policy never does."""
+    about: dict[str, Any] = {"q_value": np.zeros(40), "value": np.zeros(40), "final_value": np.full(20, last)}
+    found = estimate(Logs(np.tile([0.0, -1.0], 20), np.full(20, 2), None, judged, gamma=1.0, **about), ["DM"], times=50)["DM"]
+    assert (found.value, found.interval, found.standard_error) == (0, None, None)
+    assert found.caveat is not None
+    assert found.caveat.startswith("There is no interval: the logs do not say how wrong the values are")
