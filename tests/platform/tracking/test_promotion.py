@@ -190,6 +190,7 @@ def test_the_gate_compares_lower_bounds_of_equal_episodes(model: Model, packages
     assert {name: float(text) for name, text in gate.items()} == {
         "mean": played["good"].mean(),
         "lower": second.candidate.lower,
+        "level": 0.95,
         "above": second.above,
         "episodes": 20,
         "seed": 3,
