@@ -245,7 +245,7 @@ def test_frames_may_fill_the_memory_that_is_free(tmp_path: Path, monkeypatch: py
     path = tmp_path / "$store$_observation_ckpt.0.gz"
     monkeypatch.setattr(unpacking, "free_memory", lambda: 80_000_000)
     assert read(path).steps.n_episodes == 20
-    with pytest.raises(DataError, match="unpacks to 141 MB or more, .* all of the memory that is free here, is 80 MB"):
+    with pytest.raises(DataError, match=r"unpacks to 141 MB or more, .* all of the memory that is free here, is 80 MB"):
         read(path, share=0.5)
     monkeypatch.setattr(unpacking, "free_memory", lambda: 70_000_000)
     with pytest.raises(DataError, match="all of the memory that is free here, is 70 MB"):
