@@ -86,5 +86,6 @@ def _differences(told: Any, measured: Any, where: str = "statistics", size: floa
 
 
 def _size(bound: Any) -> float:
-    found = np.abs(np.asarray(0.0 if bound is None else bound, np.float64))
+    # No bound, or the statistics of a part of observations that is called "min" or "max".
+    found = np.abs(np.asarray(0.0 if bound is None or isinstance(bound, Mapping) else bound, np.float64))
     return float(found.max(initial=0.0))

@@ -18,7 +18,7 @@ from ..storage.steps import StepTable, concat_steps, first_steps, steps_from_row
 from .imported import Array, Imported, apply_time_limit, count_notes, flags, native, one_column, same_rows, typed_actions
 from .untrusted.archives import damaged, head, open_gzip
 from .untrusted.npy import npy_header, read_npy
-from .untrusted.unpacking import needs
+from .untrusted.unpacking import needs, unpacking
 
 FILE = re.compile(r"\$store\$_(observation|action|reward|terminal)_ckpt\.(\d+)\.gz")
 NAMES = ("observation", "action", "reward", "terminal")
@@ -84,8 +84,10 @@ def read_dqn_replay(
         raise ConfigError(f"share is {share}; it is a part of the steps, above 0 and at most 1.")
     group, notes = _group(path), list[str]()
     arrays = {name: _small(group[name]) for name in NAMES[1:]}
-    with damaged(str(path)), open_gzip(path) as stream:
+    with damaged(str(path)), unpacking() as now, open_gzip(path) as stream:
+        now.share = 1  # frames are read into the memory that they stay in; those that are drawn are copied twice
         shape = _header(path, stream)
+        needs(str(path), int(math.prod(shape) * (1 + 2 * (share or 0))))
         n = same_rows(str(path.parent), observation=np.broadcast_to(np.uint8(0), shape), **arrays)
         terminal = flags(str(group["terminal"]), "terminal", arrays["terminal"])
         blank = ~terminal & (arrays["action"] == 0) & (arrays["reward"] == 0)
@@ -214,7 +216,6 @@ def _header(path: Path, stream: IO[bytes]) -> tuple[int, ...]:
     shape, fortran, dtype = npy_header(stream)
     if len(shape) < 2 or 0 in shape or fortran or dtype != np.uint8:
         raise DataError(f"{path} holds {dtype} of shape {list(shape)}{' by columns' if fortran else ''}, not frames of bytes.")
-    needs(str(path), math.prod(shape))
     return shape
 
 

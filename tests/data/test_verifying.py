@@ -159,6 +159,11 @@ def test_a_table_of_episodes_that_was_replaced_does_not_pass_verify(tmp_path: Pa
         d3ray.Dataset.open(place).verify()
 
 
+def test_observations_may_have_any_names(tmp_path: Path) -> None:
+    seen = {name: np.arange(4.0) for name in ("min", "max", "mean")}
+    d3ray.Dataset.from_arrays(seen, np.zeros((4, 1)), np.zeros(4), [0, 1, 0, 1]).write(tmp_path / "it").verify()
+
+
 def test_rounding_passes(tmp_path: Path) -> None:
     place = written(tmp_path / "it", compression="zstd", n_shards=2)
     text = (place / MANIFEST).read_text()

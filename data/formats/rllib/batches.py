@@ -16,7 +16,7 @@ from ...errors import DataError, reason
 from ...storage.steps import steps_from_arrays
 from ..imported import Array, Imported, apply_time_limit, count_notes, finite, flags, log_probability, one_column, typed_actions
 from ..untrusted import restricted_pickle
-from ..untrusted.unpacking import left, unpacks
+from ..untrusted.unpacking import LZ4, left, unpacks
 from ..untrusted.values import Leaves, info_columns, leaves, numbers, plain
 
 NAMES = {  # d3ray's word: what RLlib calls it, the first found is taken
@@ -94,7 +94,8 @@ def unpack(source: str, value: Any) -> Any:
         return value
     try:
         packed = base64.b64decode(value, validate=True)
-        data = lz4.frame.LZ4FrameDecompressor().decompress(packed, max_length=left() + 1)
+        most = min(left(), LZ4 * len(packed) + (1 << 16)) + 1  # which is asked for at once
+        data = lz4.frame.LZ4FrameDecompressor().decompress(packed, max_length=most)
     except (binascii.Error, ValueError, RuntimeError, EOFError, MemoryError) as error:
         raise DataError(f"{source} is text that RLlib did not pack, or damaged ({reason(error)}).") from None
     unpacks(source, len(data))

@@ -60,18 +60,23 @@ def csv_parts(folder: Path) -> list[Path]:
     inside = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     if not any(path.is_dir() or path.suffix.lower() in ENDINGS or is_zip(path) for path in inside):
         files = visible_files(folder)
-        return [folder] if len(files) > 1 and all(map(is_csv, files)) and go_over_files(map(_told, files)) else []
+        return [folder] if len(files) > 1 and all(map(is_csv, files)) and go_over_files(files, _episodes, _steps) else []
     return [path for path in inside if path.is_file() and path.suffix.lower() not in ENDINGS and is_csv(path)]
 
 
-def _told(path: Path) -> tuple[Ids, Array] | None:
-    """Episodes and steps of a file that has both."""
+def _episodes(path: Path) -> Ids | None:
+    """Of a file that has ids and steps."""
     found, separator = header(path)
     names = usual_names(found, {}, whole=False)
     if not {"episode", "step"} <= set(names):
         return None
-    table = read_cells(path, names, separator, text={"episode"}, numbers={"step": pa.float64()})
-    return episode_ids(str(path), "episode", table["episode"]), as_array(table["step"])
+    return episode_ids(str(path), "episode", read_cells(path, names, separator, text={"episode"}, numbers={})["episode"])
+
+
+def _steps(path: Path) -> Array:
+    found, separator = header(path)
+    names = usual_names(found, {}, whole=False)
+    return as_array(read_cells(path, names, separator, text=(), numbers={"step": pa.float64()})["step"])
 
 
 def read_csv(

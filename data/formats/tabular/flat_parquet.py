@@ -45,14 +45,19 @@ def flat_parquet_parts(folder: Path) -> list[Path]:
     if not files or not all(map(is_flat_parquet, files)):
         return []
 
-    def told(path: Path) -> tuple[Ids, Array] | None:
-        with _open(path) as table:
-            layout = table.layout({})
-            if not {"episode", "step"} <= layout.columns.keys():
-                return None
-            return table.ids(layout), table.read("step", layout)
+    return [folder] if len(files) > 1 and go_over_files(files, _episodes, _steps) else files
 
-    return [folder] if len(files) > 1 and go_over_files(map(told, files)) else files
+
+def _episodes(path: Path) -> Ids | None:
+    """Of a file that has ids and steps."""
+    with _open(path) as table:
+        layout = table.layout({})
+        return table.ids(layout) if {"episode", "step"} <= layout.columns.keys() else None
+
+
+def _steps(path: Path) -> Array:
+    with _open(path) as table:
+        return table.read("step", table.layout({}))
 
 
 def read_flat_parquet(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -54,7 +56,7 @@ def episode_ids(source: str, name: str, column: Any) -> Ids:
         raise DataError(f"{source}: column {name!r} has no value in row {int(lacking[0])}.")
     encoded = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
     found: list[Any] = encoded.dictionary.to_pylist()
-    numbers = is_text and all(text.lstrip("-").isdecimal() for text in found)
+    numbers = is_text and all(re.fullmatch(r"-?\d+", text) for text in found)
     order = sorted(range(len(found)), key=lambda k: int(found[k]) if numbers else found[k])
     place = np.empty(len(found), np.int64)
     place[order] = np.arange(len(found))
@@ -207,25 +209,28 @@ def returns(source: str, name: Any, row: int) -> DataError:
     )
 
 
-def go_over_files(told: Iterable[tuple[Ids, Array] | None]) -> bool:
+def go_over_files(files: Sequence[Path], episodes: Callable[[Path], Ids | None], steps: Callable[[Path], Array]) -> bool:
     """Whether files are one table, since rows of an episode lie in several of them: their steps go on from file to file.
 
-    Files that number their episodes anew, each of them whole, are tables of their own.
+    Files that number their episodes anew, each of them whole, are tables of their own. Steps are read only where an id is in
+    several files.
 
     Args:
-        told: of each file its episodes and [N] steps; None where it does not have both.
+        files: those of a folder.
+        episodes: of a file; None where it does not have both ids and steps.
+        steps: of a file, [N].
     """
-    found: list[tuple[Ids, Array]] = []
-    for one in told:
-        if one is None:
-            return False
-        found.append(one)
     numbers: dict[Any, int] = {}
-    for ids, _ in found:
+    n_names = 0
+    for file in files:
+        if (ids := episodes(file)) is None:
+            return False
+        n_names += len(ids.names)
         for name in ids.names:
             numbers.setdefault(name, len(numbers))
-    if sum(len(ids.names) for ids, _ in found) == len(numbers):
+    if n_names == len(numbers):
         return False
+    found = [(ids, steps(file)) for file in files if (ids := episodes(file)) is not None]
     code = np.concatenate([np.array([numbers[name] for name in ids.names], np.int64)[ids.code] for ids, _ in found])
     step = np.concatenate([step for _, step in found])
     order = np.lexsort((step, code))

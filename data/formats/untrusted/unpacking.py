@@ -20,8 +20,9 @@ from ...errors import DataError, in_words, size_in
 
 SMALL = 1 << 26  # bytes that are never too many
 DEFLATE = 1032  # bytes that deflate makes of one at most
+LZ4 = 255  # and LZ4
 RATIO = 4000  # times what is stored: Parquet makes some 2,600 bytes of one where numbers stay the same
-SHARE = 2  # of the memory one part in so many: importers copy what they read once, to make room for closing rows
+SHARE = 2  # of the memory one part in so many: most importers copy what they read once, to make room for closing rows
 ROW = 16  # bytes that are made for a row of an array besides its own, as flags and places
 OBJECTS = 24  # bytes that Python takes for a byte of JSON or msgpack at worst: "[]," is a list of 56 and a reference to it
 LIMIT = "D3RAY_UNPACK_LIMIT"
@@ -35,6 +36,7 @@ class Unpacking:
     def __init__(self) -> None:
         self._stored: dict[str, int] = {}  # bytes by file
         self._made = 0
+        self.share = SHARE  # an importer sets 1 where it reads into the memory that everything stays in
 
     def add(self, path: Path) -> None:
         """Counts the bytes of a file, once."""
@@ -69,9 +71,13 @@ class Unpacking:
         """Bytes that may still be made."""
         return max(0, self.limit - self._made)
 
-    @cached_property
+    @property
     def _memory(self) -> int:
-        return free_memory() // SHARE
+        return self._free // self.share
+
+    @cached_property
+    def _free(self) -> int:
+        return free_memory()
 
     def _why(self, total: int, most: int) -> str:
         stored, gigabytes = sum(self._stored.values()), -(-total // 10**9)
@@ -81,8 +87,9 @@ class Unpacking:
         if most == max(SMALL, RATIO * stored):
             much = f"{RATIO:,} times that" if most > SMALL else in_words(SMALL)
             return f"and {in_words(stored)} are stored: {much} is the most that is made of it. If you trust the file, {way}."
-        half = f"half of the memory that is free here, is {in_words(self._memory)}"
-        return f"and what may be made of it, {half}. Divide it into several files, or use a machine with more memory; {way}."
+        part = "half of the memory" if self.share > 1 else "all of the memory"
+        said = f"{part} that is free here, is {in_words(self._memory)}"
+        return f"and what may be made of it, {said}. Divide it into several files, or use a machine with more memory; {way}."
 
 
 def free_memory() -> int:
@@ -117,7 +124,7 @@ def unpacks(source: str, n_bytes: int) -> None:
     """Counts bytes that are about to be made of what is read now; outside of `unpacking` nothing is counted.
 
     Raises:
-        DataError: they are more than may be made of the files, or than half of the free memory.
+        DataError: they are more than may be made of the files, or than half of the free memory (all of it where nothing is copied).
     """
     if (now := _NOW.get()) is not None:
         now.unpacks(source, n_bytes)
@@ -127,11 +134,6 @@ def unpacks_in_parts(source: str, n_bytes: int) -> None:
     """The same of bytes that are made a part at a time: they are held against what is stored alone."""
     if (now := _NOW.get()) is not None:
         now.unpacks_in_parts(source, n_bytes)
-
-
-def fits_whole(n_bytes: int) -> bool:
-    """Whether a file of so many bytes can be read at once, even one that is all zeros and compressed."""
-    return n_bytes * DEFLATE <= free_memory() // SHARE
 
 
 def needs(source: str, n_bytes: int) -> None:
@@ -149,6 +151,11 @@ def stored(path: Path) -> None:
 def left() -> int:
     """Bytes that may still be made."""
     return SMALL if (now := _NOW.get()) is None else now.left
+
+
+def fits_whole(n_bytes: int) -> bool:
+    """Whether a file of so many bytes can be read at once, even one that is all zeros and compressed."""
+    return n_bytes * DEFLATE <= free_memory() // SHARE
 
 
 class _Counted(io.RawIOBase):

@@ -298,6 +298,7 @@ HOLLOW: list[Bomb] = [
     parquet_of_lists,
     parquet_of_one_word,
     csv_of_one_image,
+    dqn_replay_of_zeros,
 ]
 SQUEEZED: list[Bomb] = [
     hdf5_squeezed,
@@ -312,7 +313,6 @@ SQUEEZED: list[Bomb] = [
     rlds_of_images,
     rlds_of_zlib,
     csv_of_categories,
-    dqn_replay_of_zeros,
 ]
 LYING: list[Bomb] = [
     hdf5_with_a_lying_chunk,

@@ -18,6 +18,7 @@ from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.formats import dqn_replay
 from d3ray.data.formats.dqn_replay import dqn_replay_parts, read_dqn_replay
 from d3ray.data.formats.registry import detect, read
+from d3ray.data.formats.untrusted import unpacking
 from d3ray.platform.datasets.ingest import ingest
 
 FRAME = (4, 4)
@@ -234,6 +235,21 @@ def test_checkpoints_become_one_dataset(tmp_path: Path) -> None:
     assert len(parts) == 3
     assert done.dataset.columns["observation"].shape[1:] == (1, 4, 4)
     assert done.dataset.n_transitions == sum(file.n_transitions for file in done.files)
+
+
+def test_frames_may_fill_the_memory_that_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    n = 10_000  # 71 MB
+    arrays = {"observation": np.zeros((n, 84, 84), np.uint8), "action": np.zeros(n, int), "reward": np.zeros(n)}
+    for name, array in (arrays | {"terminal": np.arange(n) % 500 == 499}).items():
+        save(tmp_path / f"$store$_{name}_ckpt.0.gz", array)
+    path = tmp_path / "$store$_observation_ckpt.0.gz"
+    monkeypatch.setattr(unpacking, "free_memory", lambda: 80_000_000)
+    assert read(path).steps.n_episodes == 20
+    with pytest.raises(DataError, match=r"unpacks to 141 MB or more, .* all of the memory that is free here, is 80 MB"):
+        read(path, share=0.5)
+    monkeypatch.setattr(unpacking, "free_memory", lambda: 70_000_000)
+    with pytest.raises(DataError, match="all of the memory that is free here, is 70 MB"):
+        read(path)
 
 
 @pytest.mark.slow

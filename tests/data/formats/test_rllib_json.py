@@ -18,7 +18,9 @@ import pytest
 
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.formats.registry import detect, read
+from d3ray.data.formats.rllib.batches import unpack
 from d3ray.data.formats.rllib.json_lines import is_rllib_json, read_rllib_json, rllib_json_parts
+from d3ray.data.formats.untrusted.unpacking import unpacking
 
 REAL = os.environ.get("D3RAY_TEST_DATA")
 real = pytest.mark.skipif(REAL is None, reason="D3RAY_TEST_DATA does not name the folder with real data")
@@ -245,6 +247,13 @@ def test_lines_that_are_no_batches_of_steps(tmp_path: Path, change: dict[str, An
     good, bad = line(episode(1, 3)), json.dumps(json.loads(line(episode(2, 3))) | change)
     with pytest.raises(DataError, match=message):
         read_rllib_json(write(tmp_path / "file", good, bad))
+
+
+def test_no_more_is_asked_for_than_lz4_can_make(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("D3RAY_UNPACK_LIMIT", "1000000GB")
+    for rows in (1, 1_000_000):
+        with unpacking():
+            assert len(unpack("it", pack(np.zeros(rows)))) == rows
 
 
 def test_lines_that_are_no_json_or_lack_columns(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.formats.registry import detect, parts_of, plan, read
+from d3ray.data.formats.tabular import csv_table, flat_parquet
 from d3ray.data.storage.flat import put_in_order, steps_from_flat, transitions
 from d3ray.data.storage.steps import StepTable, concat_steps
 from d3ray.platform.datasets.sources import find_sources
@@ -70,7 +71,9 @@ def test_steps_put_rows_in_order(tmp_path: Path, format: str) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("ids", [["b", "b", "a", "a"], ["10", "10", "9", "9"], [10, 10, 9, 9], [" x", "x ", "y", "y"]])
+@pytest.mark.parametrize(
+    "ids", [["b", "b", "a", "a"], ["--5", "--5", "--4", "--4"], ["10", "10", "9", "9"], [10, 10, 9, 9], [" x", "x ", "y", "y"]]
+)
 def test_episodes_are_numbers_or_text(tmp_path: Path, format: str, ids: list[Any]) -> None:
     table = columns([2, 2], episode=ids)
     assert seen(read(write(tmp_path / "file", table, format)).steps) == [[0, 1], [2, 3]]
@@ -190,6 +193,17 @@ def test_transitions_of_ray_come_back_in_any_order_as_from_ray_reads_them(tmp_pa
     assert steps.final_recorded.tolist() == expected.final_recorded.tolist() == [True, False, True]
     for name, column in expected.columns.items():
         np.testing.assert_array_equal(steps.columns[name], column)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_steps_are_looked_at_only_where_files_share_an_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str) -> None:
+    table, looked_at = columns([4, 3]), list[Path]()
+    for k, (start, stop) in enumerate(((0, 4), (4, 7))):
+        write(tmp_path / "apart" / str(k), table, format, slice(start, stop))
+    module = flat_parquet if format == "parquet" else csv_table
+    monkeypatch.setattr(module, "_steps", looked_at.append)
+    assert len(find_sources([tmp_path / "apart"])) == 2
+    assert not looked_at
 
 
 @pytest.mark.parametrize("format", FORMATS)
