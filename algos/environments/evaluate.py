@@ -98,12 +98,13 @@ def evaluate(
     explorer = _wandering(epsilon)
     vector = make(environment, n=_how_many(environment, episodes, n_envs), evaluating=True)
     try:
-        played = _play(_fit_for(policy, vector), vector, episodes, seed, explorer, watch, _Limits(max_steps, timeout))
+        limits = _Limits(max_steps, timeout)
+        played = _play(_fit_for(policy, vector), vector, episodes, seed, explorer, watch, limits)
     finally:
         if not is_given(environment):
             vector.close()
     if played.cut:
-        warnings.warn(_said_of(played, episodes, max_steps, timeout), stacklevel=2)
+        warnings.warn(_said_of(played, episodes, limits), stacklevel=2)
     return played
 
 
@@ -193,10 +194,11 @@ def _wandering(epsilon: float) -> Explorer | None:
 
 
 class _Limits:
-    """What an evaluation keeps to, its time counted from here on."""
+    """What an evaluation keeps to, its time counted from here on; `long` counts the episodes that went on after `max_steps`."""
 
     def __init__(self, max_steps: int | None, timeout: float | None) -> None:
-        self.max_steps, self._end = max_steps, None if timeout is None else time.monotonic() + timeout
+        self.max_steps, self.timeout, self.long = max_steps, timeout, 0
+        self._end = None if timeout is None else time.monotonic() + timeout
 
     @property
     def over(self) -> bool:
@@ -204,13 +206,17 @@ class _Limits:
         return self._end is not None and time.monotonic() >= self._end
 
 
-def _said_of(played: Evaluation, episodes: int, max_steps: int | None, timeout: float | None) -> str:
+def _said_of(played: Evaluation, episodes: int, limits: _Limits) -> str:
     """What a user is told of an evaluation that met a limit."""
-    long = max_steps is not None and int((played.lengths >= max_steps).sum()) >= played.cut
-    why = f"went on after {max_steps:,} steps (max_steps)" if long else f"had not ended after {timeout:g} seconds (timeout)"
+    missing = episodes - len(played.returns)
+    late, of = played.cut - missing - limits.long, f"of its {episodes} episodes"
+    after = f"after {limits.timeout:g} seconds (timeout)" if limits.timeout else ""
+    ends = [f"{limits.long} {of} went on after {limits.max_steps:,} steps (max_steps)"] if limits.long else []
+    ends += [f"{late} {of} had not ended {after}"] if late else []
+    parts = [f"{' and '.join(ends)}; they count with what they returned by then"] if ends else []
+    parts += [f"{missing} {of} had not begun {after} and {'does' if missing == 1 else 'do'} not count"] if missing else []
     where = f" in {played.environment.id}" if played.environment else ""
-    counted = "they count with what they returned by then"
-    return f"An evaluation{where} was cut: {played.cut} of its {episodes} episodes {why}; {counted}."
+    return f"An evaluation{where} was cut: {', and '.join(parts)}."
 
 
 def _play(
@@ -248,7 +254,9 @@ def _play(
                 bad = f"Environment {i}, {_name_of(vector)}, paid {result.reward[i]} {at}"
             if (ended := result.ended).any():
                 playing = [i for i in playing if not ended[i]]
-            if playing and (lengths[first + playing[0]] == limits.max_steps or limits.over):  # those that go on are equally long
+            long = bool(playing) and lengths[first + playing[0]] == limits.max_steps  # those that go on are equally long
+            if playing and (long or limits.over):
+                limits.long += len(playing) if long else 0
                 cut, playing = cut + len(playing), []
             observation = result.observation
             if watch is not None:

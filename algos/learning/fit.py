@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Self, cast
@@ -31,7 +32,7 @@ STATE_VERSION = 1
 def check_steps(n_steps: Any, n_steps_per_epoch: Any, *, least: int = 1) -> None:
     """Raises ConfigError where one of them is no whole number of gradient steps, n_steps of at least `least`."""
     for name, value, fewest in (("n_steps", n_steps, least), ("n_steps_per_epoch", n_steps_per_epoch, 1)):
-        if not isinstance(value, int | float | np.integer) or value != int(value):
+        if not isinstance(value, int | float | np.integer) or not math.isfinite(value) or value != int(value):
             raise ConfigError(f"{name} is {value!r}; it counts gradient steps and must be a whole number.")
         if value < fewest:
             raise ConfigError(f"{name} is {value}; it counts gradient steps and must be at least {fewest}.")
@@ -45,6 +46,7 @@ class Fit:
         spec: The spaces of the data, with frames stacked.
         seeds: One for each row.
         learner: Parameters, optimisers, step count.
+        compiled: Whether its steps are compiled, or were to be and cannot be.
         programs: What runs its steps as programs of tensors; None: they run as they stand.
         scaling: Between raw numbers and what networks see.
         sources: Where batches come from.
@@ -77,7 +79,8 @@ class Fit:
         self.learner = Learner(
             algorithm, config, lambda: algorithm.networks(spec, config), self.seeds, rows=rows, guests=guests, **kind
         )
-        self.programs = programs_of(self.learner, compiled=algorithm.compile_graph is True)
+        self.compiled = algorithm.compile_graph is True
+        self.programs = programs_of(self.learner, compiled=self.compiled)
         self.scaling = Scaling(config, spec, self.dtype, self.device)
         self.sources = Sources(algorithm, config, spec, self.learner)
         self.ports = ports_of(algorithm, self.learner.modules, spec, config)
@@ -144,7 +147,8 @@ class Fit:
 
     def compile(self) -> None:
         """Has steps compiled from here on; for this nothing happens yet."""
-        if self.programs is None or not self.programs.compiled:
+        if not self.compiled:
+            self.compiled = True
             self.programs = programs_of(self.learner, compiled=True)
 
     def advance(self, source: Source, stop: int) -> list[dict[str, float]]:

@@ -90,7 +90,7 @@ def _reaching(config: Any, algorithm: str, name: str, spec: Spec, low: float, hi
     if not isinstance(spec.action, Box) or max(-low, high) <= _REACH or getattr(config, "action_scaler", 0) is not None:
         return config
     scaler = MinMaxActionScaler().fit_space(spec.action)
-    if scaler.minimum is None or scaler.maximum is None:
+    if scaler.minimum is None or scaler.maximum is None or max(-min(scaler.minimum), *scaler.maximum) <= _REACH:
         return config
     logging.getLogger("d3ray").warning(
         "%s acts in [-1, 1], and actions of %r have bounds from %.3g to %.3g: they are scaled by these, as %s says.",
@@ -140,7 +140,9 @@ def check_range(name: str, scaler: Any, dataset: Dataset) -> None:
         affine = scaler.affine(torch.float64, torch.device("cpu"))
         low, high = affine.transform(low), affine.transform(high)
     if float(torch.maximum(-low, high).max()) > _REACH:
-        raise _out_of_reach(name, dataset.name, float(low.min()), float(high.max()), scaled=bool(scaler), clip=True)
+        bounded = isinstance(space := dataset.spec.action, Box) and MinMaxActionScaler().fit_space(space).minimum is not None
+        scaled = scaler is not None or bounded  # by these bounds, which data that lie beyond them are not within
+        raise _out_of_reach(name, dataset.name, float(low.min()), float(high.max()), scaled=scaled, clip=True)
 
 
 def _out_of_reach(algorithm: str, data: str, low: float, high: float, *, scaled: bool = False, clip: bool = False) -> DataError:

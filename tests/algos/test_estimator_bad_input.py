@@ -242,6 +242,8 @@ def test_a_model_of_another_algorithm_or_with_other_networks_is_refused(saved: P
         ({"n_steps": 0}, r"^n_steps is 0; it counts gradient steps and must be at least 1\.$"),
         ({"n_steps": 5, "n_steps_per_epoch": 0}, r"^n_steps_per_epoch is 0; it counts gradient steps and must be at least 1\.$"),
         ({"n_steps": 1.5}, r"^n_steps is 1.5; it counts gradient steps and must be a whole number\.$"),
+        ({"n_steps": float("inf")}, r"^n_steps is inf; it counts gradient steps and must be a whole number\.$"),
+        ({"n_steps": float("nan")}, r"^n_steps is nan; it counts gradient steps and must be a whole number\.$"),
         ({"n_steps": "10"}, r"^n_steps is '10'; it counts gradient steps and must be a whole number\.$"),
     ],
 )

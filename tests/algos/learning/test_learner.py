@@ -286,6 +286,18 @@ def test_bounds_that_are_declared_set_the_scaler_of_actions(online: bool, caplog
     np.testing.assert_array_equal(bare.predict(seen), asked.predict(seen))
 
 
+def test_actions_beyond_bounds_that_can_be_reached_are_refused_alone(caplog: pytest.LogCaptureFixture):
+    from d3ray import Dataset
+    from d3ray.data.spec import Box, Spec
+
+    spec = Spec(observation=Box(shape=(2,)), action=Box(shape=(1,), low=-1.0, high=1.0))
+    actions = np.array([[-1.5], [1.5], [0], [1]], "f4")
+    wide = Dataset.from_arrays(np.zeros((4, 2), "f4"), actions, np.zeros(4, "f4"), np.eye(4, dtype=bool)[3], spec=spec)
+    with pytest.raises(DataError, match=r"actions of 'dataset' lie from -1.5 to 1.5: clip them before you import\.$"):
+        maker(TD3)().fit(wide, 1)
+    assert not caplog.records
+
+
 def test_actions_out_of_reach_are_refused_and_the_scaler_helps():
     from d3ray import Dataset
 

@@ -166,6 +166,17 @@ def test_long_trainings_are_compiled_by_themselves(
     assert (algorithm.fit_.programs is not None and algorithm.fit_.programs.compiled) is compiled
 
 
+def test_a_training_that_could_not_be_compiled_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Definition, "compiled_from", 0)
+    monkeypatch.setattr(programs, "lacking", lambda device: None)
+    make = testing.maker(DQN)
+    algorithm, data = make().fit(testing.data_for(make), 0), testing.data_for(make)
+    first = algorithm.fit_.programs
+    assert first is not None
+    first.compiled = False  # as it is once it failed
+    assert algorithm.fit(data, 0).fit_.programs is first
+
+
 @pytest.mark.long
 @needs_compiler
 def test_random_numbers_of_any_count_are_those_of_the_address() -> None:
