@@ -276,6 +276,7 @@ def test_a_best_by_an_error_says_what_it_does_not(served: Served, monkeypatch: p
     said = "holdout/td_error says how well something learned fits the data"
     assert [said in served.get(f"/experiments/{name}").text for name in ("fits", "plays")] == [True, False]
     assert "does not rank policies" not in served.get("/experiments/plays").text
+    served.site.watch.forget()  # what was read when the test came in
     home = served.get("/experiments").text
     named = re.findall(r'data-label="Best"><span>([^<]+) <span class="hint">([^<]+)<', home)
     assert sorted(named) == [("1", "holdout/td_error"), ("2.5", "evaluation/return")]
