@@ -87,9 +87,11 @@ def test_each_is_what_a_loop_over_transitions_gives(case: str) -> None:
     for name, scorer in known.items():
         for window_size in (1024, 7):
             score = scorer(algorithm, data, window_size)
-            assert score == pytest.approx(scorer.sign * expected[name], rel=1e-9, abs=1e-12), name
+            assert score == pytest.approx(scorer.sign * expected[name], rel=1e-7, abs=1e-12), (
+                name
+            )  # `predict` rounds to the space's float32
     together = metrics.Scores(list(known.values()), data)(algorithm, 1)
-    assert together == {name: pytest.approx(expected[name], rel=1e-9, abs=1e-12) for name in known}
+    assert together == {name: pytest.approx(expected[name], rel=1e-7, abs=1e-12) for name in known}
     assert (expected["value_estimation_std"] > 0) == (algorithm.config_.n_critics > 1)
 
 
