@@ -189,11 +189,17 @@ def test_a_dry_run_says_what_is_made_and_what_it_costs(file: ClusterFile, capsys
     assert "is ready to be used" in said.out
 
 
-def test_an_account_that_is_not_ready_is_refused(file: ClusterFile, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def group_open_to_the_world(port: int) -> str:
+    """The id of a security group."""
     ec2 = boto3.client("ec2")
-    open_group = ec2.create_security_group(GroupName="open", Description="to the world")["GroupId"]
-    everyone = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
-    ec2.authorize_security_group_ingress(GroupId=open_group, IpPermissions=[everyone])
+    group = ec2.create_security_group(GroupName=f"open-{port}", Description="to the world")["GroupId"]
+    everyone = {"IpProtocol": "tcp", "FromPort": port, "ToPort": port, "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
+    ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[everyone])
+    return group
+
+
+def test_an_account_that_is_not_ready_is_refused(file: ClusterFile, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    open_group = group_open_to_the_world(22)
     spoiled = deepcopy(file.config)
     head, worker = (spoiled["available_node_types"][name]["node_config"] for name in ("head", "gpu_worker"))
     head |= {"IamInstanceProfile": {"Name": "nobody"}, "SecurityGroupIds": [open_group]}
@@ -214,10 +220,7 @@ def test_an_account_that_is_not_ready_is_refused(file: ClusterFile, home: Path, 
 def test_what_ray_makes_itself_is_no_reason_to_refuse(
     account: dict[str, str], file: ClusterFile, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ec2 = boto3.client("ec2")
-    web = ec2.create_security_group(GroupName="web", Description="https for the world")["GroupId"]
-    everyone = {"IpProtocol": "tcp", "FromPort": 443, "ToPort": 443, "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
-    ec2.authorize_security_group_ingress(GroupId=web, IpPermissions=[everyone])
+    web = group_open_to_the_world(443)
     bare = deepcopy(file.config)
     head, worker = (bare["available_node_types"][name]["node_config"] for name in ("head", "gpu_worker"))
     del head["IamInstanceProfile"], head["SecurityGroupIds"], worker["SecurityGroupIds"]
@@ -233,7 +236,8 @@ def test_what_ray_makes_itself_is_no_reason_to_refuse(
     assert risks(file.prepared) == []
     assert run_command("up", [str(home / "bare.yaml"), "--dry-run"]) == 0
     assert capsys.readouterr().err.splitlines()[-2:] == said
-    ec2.authorize_security_group_ingress(GroupId=web, IpPermissions=[{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}])
+    everything = [{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]
+    boto3.client("ec2").authorize_security_group_ingress(GroupId=web, IpPermissions=everything)
     assert lacking_in_account(prepared) == [
         f"The security group {web} lets ssh in from the whole world; let it in from your address alone."
     ]
