@@ -29,7 +29,9 @@ def test_one_description_makes_the_files_of_each_place(
     assert {file.name for file in Path("made").iterdir()} == FILES[place]
     assert "Wrote made/" in capsys.readouterr().out
     text = "".join(file.read_text() for file in Path("made").iterdir())
-    assert "lab-data" in text
+    assert (
+        "train s3://lab-data/datasets/hopper algorithm=TD3PlusBC name=hopper storage=s3://lab-data/d3ray resources.gpu=0.25" in text
+    )
     assert re.search(r"(max_workers: |maxReplicas: |--nodes=)7", text)
     assert run_command("cluster", ["new", place, "output=made"]) == 2
     assert "is there already; say --replace, or name another folder with output." in capsys.readouterr().err
