@@ -102,8 +102,8 @@ fi
 if (($# == 0)); then
     echo "Ray runs on $SLURM_JOB_NUM_NODES nodes until the time of job $SLURM_JOB_ID is over, or: scancel $SLURM_JOB_ID"
     echo "From a login node:"
-    echo "  ssh -fN -o ExitOnForwardFailure=yes -L $((port + 1)):127.0.0.1:$((port + 1)) $SLURMD_NODENAME"
-    echo "  export RAY_AUTH_MODE=token RAY_ADDRESS=http://127.0.0.1:$((port + 1))"
+    echo "  ssh -fN -o ExitOnForwardFailure=yes -L $((port + 4)):127.0.0.1:$((port + 1)) $SLURMD_NODENAME"
+    echo "  export RAY_AUTH_MODE=token RAY_ADDRESS=http://127.0.0.1:$((port + 4))"
     echo "  d3ray submit train ..."
     trap 'exit 0' USR1 TERM
     wait "$head"

@@ -74,11 +74,11 @@ def bare_environment(folder: Path) -> Path:
 
 
 @contextmanager
-def ray_head() -> Generator[RayHead]:
-    """Starts the head, waits until it can take jobs, and ends all its processes."""
+def ray_head(token: str | None = None) -> Generator[RayHead]:
+    """Starts the head, with a token of its own unless one is given, waits until it can take jobs, and ends all its processes."""
     with _own_ports() as (gcs, dashboard, client, agent):
         folder = Path(tempfile.mkdtemp(prefix="d3r-", dir="/tmp"))  # a socket's path is short: pytest's own folders are too deep
-        token = secrets.token_hex(16)
+        token = token or secrets.token_hex(16)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "PYTHON", "D3RAY_"))}
         binaries = bare_environment(folder)
         environment = {
