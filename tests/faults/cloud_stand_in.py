@@ -9,6 +9,7 @@ import base64
 import json
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -74,9 +75,9 @@ def kubectl(arguments: list[str]) -> None:
 
 
 def submit(name: str, spec: dict[str, Any]) -> None:
-    """As the operator's own pod does."""
+    """As the operator's own pod does, a shell of which reads the entrypoint."""
     environment = json.dumps(yaml.safe_load(spec["runtimeEnvYAML"]))
-    ray("submit", "--no-wait", "--submission-id", name, "--runtime-env-json", environment, "--", spec["entrypoint"])
+    ray("submit", "--no-wait", "--submission-id", name, "--runtime-env-json", environment, "--", *shlex.split(spec["entrypoint"]))
 
 
 def ray(action: str, *arguments: str) -> None:
