@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from socket import gethostname
 from typing import TYPE_CHECKING, Any, Literal
 
 from filelock import FileLock, Timeout
@@ -45,6 +46,8 @@ def find(where: str | Path) -> Place:
     text = str(where)
     if "://" in text or Path(text).expanduser().exists():
         return Place(where)
+    if Path(text).expanduser().is_absolute():
+        raise DataError(f"There is no dataset folder {text!r} on {gethostname()}, which is to open it.")
     known = catalog()
     entry = known.find(text)
     if entry is None:

@@ -39,6 +39,6 @@ def run(config: ClusterConfig) -> ClusterResult:
     first, *_ = files
     return ClusterResult(
         made=f"Wrote {' and '.join(map(str, files))}.",
-        look={"what comes first": f"the first lines of {first}", "what to fill in": f"grep -n CHANGE {first}"},
+        look={"what comes first": f"the first lines of {first}", "what to fill in": f"grep -n CHANGE {' '.join(map(str, files))}"},
         files=tuple(files),
     )

@@ -66,7 +66,7 @@ class SubmitResult(Result):
 def run(config: SubmitConfig) -> SubmitResult:
     """Submits and follows. Raises ConfigError or StorageError before anything runs where arguments or the cluster are unusable."""
     from ...platform.api.clusters import Jobs, environment, metadata
-    from ...platform.api.starting import check_storage
+    from ...platform.api.starting import check_datasets, check_storage
     from ...platform.cluster.secret_text import refuse_secrets
     from ...platform.cluster.staging import cargo, carried_config
     from ...platform.settings.config import Conditions
@@ -90,6 +90,7 @@ def run(config: SubmitConfig) -> SubmitResult:
     )
     working_dir = Path(config.working_dir) if config.working_dir is not None else None
     about: Mapping[str, str] = {}
+    check_datasets(resolved.model_dump(mode="json"), working_dir)
     if isinstance(resolved, Conditions):  # it makes an experiment: status and cancel find the job by that
         check_storage(resolved.storage)
         about = metadata(resolved.experiment, resolved.storage)  # pyright: ignore[reportAttributeAccessIssue] - each has one

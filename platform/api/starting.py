@@ -40,6 +40,7 @@ def start(
     found = found or check(config, job=job, working_directory=working_directory)
     if not isinstance(place, Processes):
         check_storage(str(config.get("storage", RESULTS)))
+        check_datasets(found.config, None if working_directory is None else Path(working_directory))
     _check_free(place, found, resume=bool(resume), replace=replace)
     if missing := [name for name in secrets if name not in os.environ]:
         raise ConfigError(f"secrets names {', '.join(missing)}, which is not set in this process's environment.")
@@ -69,6 +70,18 @@ def check_storage(storage: str) -> None:
     if not (Path(said).is_absolute() or "://" in said):
         here = Path(said).expanduser().absolute()
         raise ConfigError(f"storage is {said!r}, a folder of whichever machine runs: say an absolute path, as {here}, or a URI.")
+
+
+def check_datasets(config: Mapping[str, Any], sent: Path | None) -> None:
+    """Raises ConfigError for a dataset that is here alone: a relative path, of which no folder is `sent` along."""
+    names = [config.get("dataset"), *(one["name"] for one in config.get("datasets", ()) if isinstance(one, dict))]
+    for said in (name for name in names if isinstance(name, str) and "://" not in name):
+        path = Path(said)
+        if not path.is_absolute() and path.exists() and not (sent and (sent / path).exists()):
+            raise ConfigError(
+                f"dataset is {said!r}, a folder of this machine alone: copy it to where every node finds it, and name it by its "
+                "URI or absolute path; or send the folder that it is in along, with working_dir."
+            )
 
 
 def _check_free(place: Place, found: Checked, *, resume: bool, replace: bool) -> None:

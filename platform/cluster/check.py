@@ -24,7 +24,8 @@ def missing(requirements: Sequence[str]) -> list[str]:
         if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue
         try:
-            version = metadata.version(requirement.name)
+            python = requirement.name == "python"
+            version = sys.version.partition(" ")[0] if python else metadata.version(requirement.name)
         except metadata.PackageNotFoundError:
             lacking.append(f"{requirement.name}{requirement.specifier}")
             continue
@@ -63,8 +64,7 @@ def main() -> None:
     found = {"head": missing(requirements)}
     if not found["head"]:
         found |= on_every_node(requirements)
-    python = ".".join(map(str, sys.version_info[:3]))
-    print(ANSWER + json.dumps({"missing": found, "python": python}), flush=True)
+    print(ANSWER + json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

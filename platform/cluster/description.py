@@ -121,10 +121,13 @@ class Description(Config):
         memory = {"memory": f"{self.memory_gib}Gi"} | ({"nvidia.com/gpu": str(self.gpus)} if self.gpus else {})
         on = self.kubernetes
         labels = {"kueue.x-k8s.io/queue-name": on.queue, "kueue.x-k8s.io/priority-class": on.priority}
+        bucket = rest.partition("/")[0] if scheme == "s3" else "YOUR-BUCKET"
+        training = ["train", f"s3://{bucket}/datasets/hopper", "algorithm=TD3PlusBC", "name=hopper", f"storage={self.storage}"]
         return {
+            "training": shlex.join([*training, *(["resources.gpu=0.25"] if self.gpus or place == "aws" else [])]),
             "image": image,
             "registry": host if ".dkr.ecr." in host else "",
-            "bucket": rest.partition("/")[0] if scheme == "s3" else "YOUR-BUCKET",
+            "bucket": bucket,
             "requests": {"cpu": str(self.cpus), **memory},
             "limits": memory,
             "labels": {name: value for name, value in labels.items() if value},

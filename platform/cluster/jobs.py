@@ -21,7 +21,7 @@ from ...data.errors import StorageError, did_you_mean
 from ..surroundings import CARRIED, git_state
 from .check import ANSWER
 from .staging import Cargo, requirements
-from .token import keep_token_private, shown_here, token
+from .token import is_loopback, keep_token_private, shown_here, token, token_place
 
 if TYPE_CHECKING:
     from ray.job_submission import JobSubmissionClient
@@ -126,7 +126,7 @@ class Cluster:
         if answer is None:
             reason = next((line for line in reversed("".join(log).splitlines()) if line.strip()), end.message.strip())
             raise StorageError(f"The cluster {self.address} cannot run d3ray: {reason.splitlines()[0] if reason else end.status}")
-        missing: dict[str, list[str]] = json.loads(answer)["missing"]
+        missing: dict[str, list[str]] = json.loads(answer)
         for node, packages in missing.items():
             if packages:
                 where = "" if node == "head" else f" on its node {node}"
@@ -315,7 +315,10 @@ class Cluster:
             raise
         except AuthenticationError:
             if os.environ.get("RAY_AUTH_MODE") == "token" and token():
-                raise StorageError(f"The cluster {self.address} refuses the token that RAY_AUTH_TOKEN or its file holds.") from None
+                raise StorageError(
+                    f"The cluster {self.address} refuses the token of {token_place()}, which has to be the cluster's own: the "
+                    "first lines of its file say where that is."
+                ) from None
             raise StorageError(
                 f"The cluster {self.address} asks for a token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH)."
             ) from None
@@ -324,9 +327,13 @@ class Cluster:
                 raise StorageError(
                     f"No Ray runs on this machine: start one ({START}), or name a cluster by address=URL or RAY_ADDRESS."
                 ) from None
-            raise StorageError(f"The cluster {self.address} cannot be reached: {_first_line(error)}.") from None
+            raise StorageError(f"The cluster {self.address} cannot be reached{_how(self.address, error)}.") from None
         except (RuntimeError, ValueError) as error:
             cause = ""
+            if "Version check returned" in str(error):
+                raise StorageError(
+                    f"What answers at {self.address} is no job server of Ray, whose port is the dashboard's, 8265 by default."
+                ) from None
             if "No available agent" in str(error):  # Ray says to try later, which never helps where another Ray has the port
                 cause = (
                     " Where another Ray runs on the head's machine, its agent may have the port: start the head anew with "
@@ -393,6 +400,15 @@ def _end(info: Any) -> JobEnd:
     elif status == "STOPPED":
         code = 130
     return JobEnd(status, code if code is not None and (code or status == "SUCCEEDED") else 1, info.message or "")
+
+
+def _how(address: str, error: BaseException) -> str:
+    """What stands in the way, or what to do: a clause."""
+    if "://" not in address:
+        return f"; its job server is named with http://, as http://{address.partition(':')[0]}:8265"
+    if is_loopback(address):
+        return ": nothing answers there; open its tunnel first, as the first lines of its file say"
+    return f": {_first_line(error)}"
 
 
 def _first_line(error: BaseException) -> str:

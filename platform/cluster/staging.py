@@ -10,6 +10,7 @@ import site
 import sysconfig
 import tempfile
 import tomllib
+from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ PACKAGE = Path(__file__).parents[2]
 _ROOT_FILES = ("__init__.py", "py.typed")
 _FLOORS = ("data", "algos", "platform", "jobs")
 _NOT_SENT = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
+_MOST = 100 * 2**20  # bytes of a package that Ray's job server takes
 SUBMITTED = "submitted"
 SECRETS = "secrets.json"
 LOAD_SECRETS = f"{__name__}.load_secrets"
@@ -58,13 +60,16 @@ def cargo(
         secrets: environment variables of the job and of its trials that stand in no text which Ray shows.
 
     Raises:
-        StorageError: no room, or no such working directory.
+        StorageError: no room, no such working directory, or more in a folder than Ray takes.
     """
     if working_dir is not None and not working_dir.is_dir():
         raise StorageError(f"There is no folder {str(working_dir)!r} to send as the working directory.")
     local = [module for module in map(local_module, plugins) if module is not None]
     if working_dir is not None:
         local = [module for module in local if working_dir.resolve() != module.resolve().parent]
+        _check_size(working_dir, default_excludes=True)
+    for module in local:
+        _check_size(module)
     with tempfile.TemporaryDirectory(prefix=scratch_names("submit")) as folder:
         try:
             staged = stage_package(Path(folder), files, secrets)
@@ -72,6 +77,32 @@ def cargo(
         except OSError as error:
             raise StorageError(f"d3ray cannot be copied to {folder}: {error}.") from error
         yield Cargo((staged, *others), working_dir)
+
+
+def _check_size(folder: Path, *, default_excludes: bool = False) -> None:
+    """Raises StorageError for a folder that Ray's job server would refuse once it is packed, which takes minutes."""
+    from ray._private.ray_constants import RAY_RUNTIME_ENV_IGNORE_GITIGNORE, get_runtime_env_default_excludes
+    from ray._private.runtime_env.packaging import (
+        _dir_travel,  # pyright: ignore[reportPrivateUsage] - what it leaves out does not count
+        _get_excludes,  # pyright: ignore[reportPrivateUsage]
+    )
+
+    sizes = Counter[str]()
+
+    def add(file: Path) -> None:
+        if file.is_file():
+            sizes[file.relative_to(folder).parts[0]] += file.stat().st_size
+
+    excludes = [_get_excludes(folder, get_runtime_env_default_excludes())] if default_excludes else []
+    gitignore = os.environ.get(RAY_RUNTIME_ENV_IGNORE_GITIGNORE, "0") != "1"
+    if folder.is_dir():
+        _dir_travel(folder, excludes, add, include_gitignore=gitignore)
+    if sizes.total() > _MOST:
+        (name, size), *_ = sizes.most_common(1)
+        raise StorageError(
+            f"{str(folder)!r} would go along with {sizes.total() / 2**20:,.0f} MiB, and Ray takes {_MOST >> 20}: name in "
+            f"{folder / '.rayignore'} what stays here, as {name} of {size / 2**20:,.0f} MiB, and keep data where nodes read them."
+        )
 
 
 def _as_package(module: Path, folder: Path) -> Path:
@@ -142,7 +173,7 @@ def local_module(name: str) -> Path | None:
 
 
 def requirements() -> list[str]:
-    """What the imported d3ray needs, such as `numpy>=2.2`, without extras of its own.
+    """What the imported d3ray needs, such as `python>=3.11` and `numpy>=2.2`, without extras of its own.
 
     From the `pyproject.toml` of its checkout, else from the installed distribution; empty where there is neither, as in a job.
     """
@@ -150,9 +181,9 @@ def requirements() -> list[str]:
     if file.is_file():
         project: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8")).get("project", {})
         if project.get("name") == "d3ray":
-            return list(project["dependencies"])
+            return [f"python{project['requires-python']}", *project["dependencies"]]
     try:
-        found = metadata.requires("d3ray") or []
+        found = [f"python{metadata.metadata('d3ray')['Requires-Python']}", *(metadata.requires("d3ray") or ())]
     except metadata.PackageNotFoundError:
         return []
     return [text for text in found if (marker := Requirement(text).marker) is None or marker.evaluate({"extra": ""})]

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")  # in the order in which Ray takes them
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -21,13 +22,18 @@ def keep_token_private(*, make: bool = False) -> None:
     Args:
         make: also makes the file where it is missing, as Ray would later: for a Ray that starts here.
     """
-    if os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH"):
+    if token_place() in _VARIABLES:
         return  # which come first with Ray; where they lie is their owner's affair
-    file = Path.home() / ".ray" / "auth_token"  # Ray's place for it
+    file = _file()
     with suppress(OSError):
         if make and not file.exists():
             _make(file)
         file.chmod(0o600)
+
+
+def token_place() -> str:
+    """Where Ray has its token from: a variable's name, or its file's."""
+    return next((name for name in _VARIABLES if os.environ.get(name)), "~/.ray/auth_token")
 
 
 def token() -> str:
@@ -35,7 +41,7 @@ def token() -> str:
     if named := os.environ.get("RAY_AUTH_TOKEN"):
         return named
     with suppress(OSError):
-        return Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token").read_text().strip()
+        return Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or _file()).read_text().strip()
     return ""
 
 
@@ -48,7 +54,7 @@ def shown_here(address: str | None) -> Generator[None]:
     Args:
         address: where to; None: to the Ray that was started on this machine.
     """
-    if "RAY_AUTH_MODE" in os.environ or not (address is None or urlsplit(address).hostname in _LOOPBACK):
+    if "RAY_AUTH_MODE" in os.environ or not (address is None or is_loopback(address)):
         yield
         return
     keep_token_private(make=True)
@@ -57,6 +63,15 @@ def shown_here(address: str | None) -> Generator[None]:
         yield
     finally:
         os.environ.pop("RAY_AUTH_MODE", None)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether a URL names this machine alone, which may be the near end of a tunnel."""
+    return urlsplit(address).hostname in _LOOPBACK
+
+
+def _file() -> Path:
+    return Path.home() / ".ray" / "auth_token"  # Ray's place for it
 
 
 def _make(file: Path) -> None:

@@ -70,7 +70,10 @@ class Trial:
         self.folder = folder
         about = about or _about(folder)
         if about is None:
-            raise StorageError(f"{folder} is no trial: it has no trial.json. Every machine that trains must see the storage.")
+            raise StorageError(
+                f"{folder} is no trial: on {socket.gethostname()} it has no trial.json. Every machine that trains must see the "
+                "storage."
+            )
         self.key: str = about["key"]
         self.configuration: dict[str, Any] = about["configuration"]
         self.dataset: dict[str, Any] = about["dataset"]

@@ -156,7 +156,7 @@ def test_a_cluster_that_stays_takes_jobs_until_it_is_cancelled(slurm: Slurm) -> 
     job = slurm.submit("--nodes=1", "slurm.sh")
     slurm.until(job, lambda: "d3ray submit train" in slurm.said(job))
     assert (slurm.folder / "home/.ray/auth_token").stat().st_mode & 0o777 == 0o600
-    tunnel = re.search(r"ssh -N -L 8265:(127\.0\.0\.1:\d+) node1", slurm.said(job))
+    tunnel = re.search(r"ssh -fN .* -L \d+:(127\.0\.0\.1:\d+) node1", slurm.said(job))
     assert tunnel
     (slurm.folder / "fresh").mkdir()
     address, submit = f"address=http://{tunnel[1]}", [sys.executable, "-m", "d3ray.jobs", "submit"]

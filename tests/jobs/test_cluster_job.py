@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -29,8 +30,13 @@ def test_one_description_makes_the_files_of_each_place(
     assert {file.name for file in Path("made").iterdir()} == FILES[place]
     assert "Wrote made/" in capsys.readouterr().out
     text = "".join(file.read_text() for file in Path("made").iterdir())
-    assert "lab-data" in text
+    assert (
+        "train s3://lab-data/datasets/hopper algorithm=TD3PlusBC name=hopper storage=s3://lab-data/d3ray resources.gpu=0.25" in text
+    )
     assert re.search(r"(max_workers: |maxReplicas: |--nodes=)7", text)
+    (training,) = re.findall(r"^#   .* train (s3://.+)$", text, re.MULTILINE)  # what a user types first has to be a whole training
+    assert run_command("train", [*shlex.split(training), "--print-config"]) == 0
+    capsys.readouterr()
     assert run_command("cluster", ["new", place, "output=made"]) == 2
     assert "is there already; say --replace, or name another folder with output." in capsys.readouterr().err
     assert run_command("cluster", ["new", place, "output=made", "--replace"]) == 0

@@ -208,9 +208,16 @@ def test_a_job_goes_on_without_the_command_that_sent_it(head: RayHead) -> None:
 @pytest.mark.parametrize(
     ("variables", "sentence"),
     [
-        ({"RAY_AUTH_TOKEN": "wrong" * 8}, "refuses the token"),
+        ({"RAY_AUTH_TOKEN": "wrong" * 8}, "refuses the token of RAY_AUTH_TOKEN, which has to be the cluster's own"),
         ({"RAY_AUTH_MODE": "disabled"}, "asks for a token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"),
-        ({"RAY_ADDRESS": "http://127.0.0.1:1"}, "http://127.0.0.1:1 cannot be reached"),
+        (
+            {"RAY_ADDRESS": "http://127.0.0.1:1"},
+            "http://127.0.0.1:1 cannot be reached: nothing answers there; open its tunnel first",
+        ),
+        (
+            {"RAY_ADDRESS": "127.0.0.1:1"},
+            "127.0.0.1:1 cannot be reached; its job server is named with http://, as http://127.0.0.1:8265",
+        ),
     ],
 )
 def test_a_cluster_that_does_not_let_us_in_is_refused_in_one_sentence(

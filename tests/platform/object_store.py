@@ -26,6 +26,7 @@ class ObjectStore:
     """A server with one bucket.
 
     Attributes:
+        address: As clients of AWS take it under AWS_ENDPOINT_URL; it has AWS's other services too.
         requests: What it was asked: method, path, and the range of bytes.
         delay: Seconds that each answer takes longer, as over a network; many may wait side by side.
         busy: Seconds in which it was working on one.
@@ -37,7 +38,8 @@ class ObjectStore:
         self.busy = 0.0
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True, request_handler=_Quiet)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        urlopen(Request(f"http://127.0.0.1:{self._server.server_port}/bucket", method="PUT")).close()
+        self.address = f"http://127.0.0.1:{self._server.server_port}"
+        urlopen(Request(f"{self.address}/bucket", method="PUT")).close()
 
     def _answer(self, environ: Any, start_response: Any) -> Any:
         time.sleep(self.delay)

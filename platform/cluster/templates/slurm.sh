@@ -5,7 +5,7 @@
 #
 # One training or sweep. Without time left it is queued again and goes on from its last checkpoints; so it does when its first node dies.
 # When another node dies, its trials go on elsewhere:
-#   sbatch slurm.sh train s3://{{ bucket }}/datasets/hopper storage={{ storage }} resources.gpu=0.25
+#   sbatch slurm.sh {{ training }}
 #
 # Or a cluster that stays until its time is over; the job's log says how to reach it from a login node with `d3ray submit`:
 #   sbatch slurm.sh
@@ -102,8 +102,8 @@ fi
 if (($# == 0)); then
     echo "Ray runs on $SLURM_JOB_NUM_NODES nodes until the time of job $SLURM_JOB_ID is over, or: scancel $SLURM_JOB_ID"
     echo "From a login node:"
-    echo "  ssh -N -L 8265:127.0.0.1:$((port + 1)) $SLURMD_NODENAME &"
-    echo "  export RAY_AUTH_MODE=token RAY_ADDRESS=http://127.0.0.1:8265"
+    echo "  ssh -fN -o ExitOnForwardFailure=yes -L $((port + 4)):127.0.0.1:$((port + 1)) $SLURMD_NODENAME"
+    echo "  export RAY_AUTH_MODE=token RAY_ADDRESS=http://127.0.0.1:$((port + 4))"
     echo "  d3ray submit train ..."
     trap 'exit 0' USR1 TERM
     wait "$head"

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from itertools import pairwise
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import numpy as np
@@ -251,6 +252,7 @@ def test_a_writer_that_is_killed_at_any_rename_loses_nothing(tmp_path: Path) -> 
     code = f"""
 import os, signal, sys, numpy as np
 from pathlib import Path
+from socket import gethostname
 from d3ray import Dataset
 def data(n):
     return Dataset.from_arrays(np.zeros((n, 1)), [0] * n, [0] * n, [1] * n)
@@ -418,6 +420,8 @@ def test_what_cannot_be_opened_is_said_in_one_sentence(tmp_path: Path) -> None:
         Dataset.open(tmp_path)
     with pytest.raises(DataError, match=r"^There is no dataset folder 'd3ray/cartpol-replay' and no dataset of that name"):
         Dataset.open("d3ray/cartpol-replay")
+    with pytest.raises(DataError, match=rf"^There is no dataset folder '/no/such' on {gethostname()}, which is to open it\.$"):
+        Dataset.open("/no/such")
     for folder in shipped_folders():
         assert Dataset.open(f"d3ray/{folder.name}").n_transitions > 0
 

@@ -74,11 +74,11 @@ def bare_environment(folder: Path) -> Path:
 
 
 @contextmanager
-def ray_head() -> Generator[RayHead]:
-    """Starts the head, waits until it can take jobs, and ends all its processes."""
+def ray_head(token: str | None = None) -> Generator[RayHead]:
+    """Starts the head, with a token of its own unless one is given, waits until it can take jobs, and ends all its processes."""
     with _own_ports() as (gcs, dashboard, client, agent):
         folder = Path(tempfile.mkdtemp(prefix="d3r-", dir="/tmp"))  # a socket's path is short: pytest's own folders are too deep
-        token = secrets.token_hex(16)
+        token = token or secrets.token_hex(16)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "PYTHON", "D3RAY_"))}
         binaries = bare_environment(folder)
         environment = {
@@ -103,20 +103,31 @@ def ray_head() -> Generator[RayHead]:
         }
         arguments = ["--head", "--block", "--disable-usage-stats", *(f"--{name}={value}" for name, value in options.items())]
         (folder / "work").mkdir()
-        with (folder / "log").open("wb") as log:
-            process = subprocess.Popen(
-                [binaries / "python", "-m", "ray.scripts.scripts", "start", *arguments],
-                cwd=folder / "work",
-                env=environment,
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-                preexec_fn=_end_with_parent,  # noqa: PLW1509 - one C call, and no thread of ours runs yet
-            )
-        head = RayHead(f"http://127.0.0.1:{dashboard}", token, folder / "work", process.pid)
+
+        def start() -> subprocess.Popen[bytes]:
+            with (folder / "log").open("wb") as log:
+                return subprocess.Popen(
+                    [binaries / "python", "-m", "ray.scripts.scripts", "start", *arguments],
+                    cwd=folder / "work",
+                    env=environment,
+                    stdout=log,
+                    stderr=log,
+                    stdin=subprocess.DEVNULL,
+                    start_new_session=True,
+                    preexec_fn=_end_with_parent,  # noqa: PLW1509 - one C call, and no thread of ours runs yet
+                )
+
         try:
-            _wait_until_it_takes_jobs(head, process, agent)
+            for attempt in (1, 2, 3):
+                process = start()
+                head = RayHead(f"http://127.0.0.1:{dashboard}", token, folder / "work", process.pid)
+                try:
+                    _wait_until_it_takes_jobs(head, process, agent)
+                    break
+                except AssertionError:  # Ray gives up after 30 s, which is little on a machine that is busy at that moment
+                    if attempt == 3 or "timed out during startup" not in (folder / "log").read_text():
+                        raise
+                    _end(process, folder.name)
             yield head
         finally:
             _end(process, folder.name)

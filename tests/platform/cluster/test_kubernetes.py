@@ -248,6 +248,12 @@ def test_every_pod_may_run_where_pods_are_restricted(about: Description) -> None
             assert "memory" in container["resources"]["limits"]
 
 
+def test_no_pod_can_speak_to_kubernetes_but_a_head_whose_autoscaler_has_to(about: Description) -> None:
+    made = objects(about)
+    autoscaled = made["RayCluster"]["spec"].get("enableInTreeAutoscaling", False)
+    assert [pod["spec"]["automountServiceAccountToken"] for pod in pods(made)] == [False, autoscaled, False, False, False]
+
+
 def test_nodes_have_the_account_that_is_made_and_secrets_by_name(about: Description) -> None:
     made = objects(about)
     account = made["ServiceAccount"]["metadata"]

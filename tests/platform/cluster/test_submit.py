@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 from d3ray.data.errors import ConfigError, StorageError
 from d3ray.jobs.cluster.submit import SubmitConfig
 from d3ray.jobs.cluster.submit import run as submit
+from d3ray.platform.api.starting import check_datasets
 from d3ray.platform.cluster.check import missing
 from d3ray.platform.cluster.jobs import Cluster
 from d3ray.platform.cluster.secret_text import refuse_secrets, secret_in, secret_name
@@ -80,13 +81,15 @@ def test_other_files_that_arguments_name_travel_too(tmp_path: Path) -> None:
 
 def test_requirements_are_those_of_the_project() -> None:
     names = {Requirement(text).name for text in requirements()}
-    assert {"ray", "torch", "numpy", "mlflow"} <= names
+    assert {"python", "ray", "torch", "numpy", "mlflow"} <= names
     assert "pytest" not in names
     assert missing(requirements()) == []
 
 
 def test_what_is_missing_is_named_with_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert missing(["no-such-thing>=3", "numpy>=99", "numpy>=1", 'absent; python_version < "3"']) == [
+    python = ".".join(map(str, sys.version_info[:3]))
+    assert missing(["python>=3.99", "no-such-thing>=3", "numpy>=99", "numpy>=1", 'absent; python_version < "3"']) == [
+        f"python>=3.99 (it has {python})",
         "no-such-thing>=3",
         f"numpy>=99 (it has {np.__version__})",
     ]
@@ -113,6 +116,47 @@ def test_modules_that_are_not_installed_travel_as_their_whole_package(tmp_path: 
         assert len(load.modules) == 1  # they are in what goes along
     with pytest.raises(StorageError, match="There is no folder"), cargo(working_dir=tmp_path / "absent"):
         pass
+
+
+def test_more_than_ray_takes_is_refused_before_it_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place in ("work", "work/.venv", "work/ignored", "work/lab"):
+        (tmp_path / place).mkdir(exist_ok=True)
+    (tmp_path / "work/.gitignore").write_text("ignored\n")
+    (tmp_path / "work/lab/__init__.py").touch()
+    for place in ("work/.venv/big", "work/ignored/big"):
+        with (tmp_path / place).open("wb") as file:
+            file.truncate(2**31)
+    with cargo(working_dir=tmp_path / "work"):
+        pass  # what Ray leaves here does not count
+    with (tmp_path / "work/lab/frames").open("wb") as file:
+        file.truncate(2**31)
+    (tmp_path / "work/notes").write_bytes(bytes(2**20))
+    with pytest.raises(StorageError) as refused, cargo(working_dir=tmp_path / "work"):
+        pass
+    assert str(refused.value) == (
+        f"'{tmp_path}/work' would go along with 2,049 MiB, and Ray takes 100: name in {tmp_path}/work/.rayignore what stays "
+        "here, as lab of 2,048 MiB, and keep data where nodes read them."
+    )
+    monkeypatch.syspath_prepend(tmp_path / "work")
+    with pytest.raises(StorageError, match=r"work/lab' would go along .* as frames of 2,048 MiB"), cargo(plugins=["lab"]):
+        pass
+
+
+def test_a_dataset_that_is_here_alone_is_refused_unless_its_folder_goes_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data/mine").mkdir(parents=True)
+    for config in ({"dataset": "data/mine"}, {"datasets": [{"name": "d3ray/cartpole-replay"}, {"name": "data/mine"}]}):
+        with pytest.raises(
+            ConfigError, match=r"^dataset is 'data/mine', a folder of this machine alone: copy it .* its URI or abs"
+        ):
+            check_datasets(config, None)
+        with pytest.raises(ConfigError, match="a folder of this machine alone"):
+            check_datasets(config, tmp_path / "data")
+        check_datasets(config, tmp_path)
+    for name in ("d3ray/cartpole-replay", "data/theirs", str(tmp_path / "data/mine"), "s3://data/mine", None):
+        check_datasets({"dataset": name}, None)
 
 
 def test_secrets_travel_in_a_file_that_its_owner_alone_can_read(tmp_path: Path) -> None:

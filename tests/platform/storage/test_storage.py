@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,11 @@ def commit(writer: Writer, step: int, keep: int = 2) -> None:
     for box in boxes.values():
         box.add(step, {"train/loss": float(step)})
     writer.commit(step, {"w": torch.full((3,), float(step))}, {"step": step}, list(boxes.values()), keep)
+
+
+def test_a_machine_that_does_not_see_the_storage_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=rf"is no trial: on {socket.gethostname()} .* Every machine that trains must"):
+        Trial(Folder(tmp_path / "trial"))
 
 
 def test_a_taken_name_is_refused_and_kept(tmp_path: Path) -> None:
