@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...platform.results.status import main_losses
+from ...platform.record.status import main_losses
 from ...platform.settings.config import ExperimentConfig
 from ...platform.words import resume_command
 from ..command.base import Result

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..judging.judgement import RECORD
+from ..record.policies import Estimated, Judged, Judgement
+from ..record.results import Checkpoint, ConfigurationResult, Results, SeedResult
 from ..results.configurations import best_by, objective_of, read_configurations
 from ..results.experiment import SeedResult as Seed
 from ..results.experiment import collect
@@ -13,7 +15,6 @@ from ..results.reading import differences
 from ..results.status_reader import StatusReader
 from ..storage.experiments import Experiment, Trial
 from ..storage.folders import Folder
-from .told import Checkpoint, ConfigurationResult, Estimated, Judged, Judgement, Results, SeedResult
 
 
 def results_of(experiment: Experiment) -> Results:

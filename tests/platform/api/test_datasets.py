@@ -15,7 +15,7 @@ from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.formats.tabular import guess
 from d3ray.experiments import datasets
 from d3ray.platform.api.processes import Processes
-from d3ray.platform.api.told import Status
+from d3ray.platform.record.status import Status
 
 N, T = 6, 20
 

@@ -25,7 +25,7 @@ from d3ray.platform.settings.config import ExperimentConfig
 from d3ray.platform.settings.evaluation import evaluation_seed
 from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.storage.outbox import lines
-from d3ray.platform.worker.subjects import load_best
+from d3ray.platform.subjects.kind import kind_of
 from d3ray.platform.worker.trial_config import TrialConfig
 from d3ray.platform.worker.trial_run import TrialRun
 
@@ -180,7 +180,7 @@ def test_packaging_the_best_checkpoint_leaves_what_was_reached_as_it_is(place: P
     write_checkpoint(tmp_path / "best", tensors, meta)
     run.epoch()
     reached, _ = run.one(0).state()
-    best = load_best(run.one(0), tmp_path / "best", "cpu")
+    best = kind_of(run.one(0).name).load(run.one(0), tmp_path / "best", "cpu")
     assert best.policy() is not None  # builds it, as a package does
     ours, theirs = run.one(0).state()[0], best.state()[0]
     (first, *_) = [name for name in reached if "rl_module" in name and name.endswith(".weight")]

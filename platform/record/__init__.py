@@ -1,0 +1,1 @@
+"""What is known of experiments, trials, seeds, policies and datasets: plain data that every interface shows."""
