@@ -161,7 +161,7 @@ class ExperimentHandle:
 
     def results(self) -> Results:
         """What came of it so far. Raises ConfigError: there is no such experiment; StorageError."""
-        from .results import results_of
+        from ..results.experiment import results_of
 
         return results_of(self._experiment())
 

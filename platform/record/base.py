@@ -29,6 +29,6 @@ class Computed(Record):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """The same with other entries, from which what was worked out is worked out anew."""
         made = super().model_copy(update=update, deep=deep)
-        for cached in made.__dict__.keys() - type(self).model_fields.keys():
-            del made.__dict__[cached]
+        for cached in vars(made).keys() - type(self).model_fields.keys():
+            object.__delattr__(made, cached)
         return made

@@ -33,9 +33,7 @@ class SeedStatus(Record):
     seed: int
     score: float | None = None  # the newest value of the metric by which the experiment's configurations are compared
     reason: str = ""  # why it failed; empty otherwise
-    losses: dict[str, float | None] = Field(
-        default_factory=dict[str, float | None]
-    )  # the newest of `main_losses`
+    losses: dict[str, float | None] = Field(default_factory=dict[str, float | None])  # the newest of `main_losses`
 
 
 class TrialStatus(Computed):

@@ -234,7 +234,7 @@ def _going(
 def _seed(seed: int, metrics: Mapping[str, float], metric: str | None) -> SeedStatus:
     """A seed by its newest metrics. A score that is no number is left out: nothing can be compared with it."""
     score = metrics.get(metric, math.nan) if metric is not None else math.nan
-    losses = {name: float(metrics[name]) for name in main_losses(metrics)}
+    losses: dict[str, float | None] = {name: float(metrics[name]) for name in main_losses(metrics)}
     return SeedStatus(seed=seed, score=float(score) if math.isfinite(score) else None, losses=losses)
 
 
