@@ -34,10 +34,10 @@ from ray.train._internal.session import _TrainingResult  # pyright: ignore[repor
 from ..algos.saving.checkpoint import read_checkpoint, write_checkpoint
 from ..data.errors import ConfigError, D3rayError, StorageError, speaking_of_configs
 from ..data.uris import label, without_secrets
-from .settings.algorithms import check_name, subject_names
 from .storage.experiments import Trial
 from .storage.folders import Folder
 from .storage.writer import Writer
+from .subjects.kind import check_name, subject_names
 from .worker.peers import PeerDiedError, begin_trial
 from .worker.trial_config import TrialConfig
 from .worker.trial_run import Rows, TrialRun, note_failure

@@ -9,7 +9,7 @@ from ...data.spec import Environment
 from ..command.base import JobConfig, Result, option
 
 if TYPE_CHECKING:
-    from ...platform.api.told import Promotion
+    from ...platform.record.policies import Promotion
 
 
 class PromoteConfig(JobConfig):

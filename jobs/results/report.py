@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..command.base import JobConfig, Result, option
 
 if TYPE_CHECKING:
-    from ...platform.api.told import Report
+    from ...platform.record.results import Report
 
 
 class ReportConfig(JobConfig):

@@ -10,7 +10,7 @@ from ...data.errors import ConfigError, StorageError
 from ..command.base import JobConfig, Result, option
 
 if TYPE_CHECKING:
-    from ...platform.results.status import View
+    from ...platform.record.status import Status
 
 
 class StatusConfig(JobConfig):
@@ -32,7 +32,7 @@ class StatusConfig(JobConfig):
 class StatusResult(Result):
     """How each experiment stands that was asked for."""
 
-    views: dict[str, View]
+    experiments: dict[str, Status]
 
 
 def run(config: StatusConfig) -> StatusResult:
@@ -42,7 +42,6 @@ def run(config: StatusConfig) -> StatusResult:
         ConfigError: there is no such experiment, or none at all; the nearest name is said.
         StorageError: the storage cannot be read.
     """
-    from ...platform.api.told import Status
     from ...platform.results.mlflow_pages import view_links
     from ...platform.results.reading import experiment_names
     from ...platform.results.status_reader import StatusReader
@@ -64,11 +63,11 @@ def run(config: StatusConfig) -> StatusResult:
 
         with showing(reader.read) as over:
             over.wait()
-    view = reader.read()
+    status = reader.read()
     if config.format == "json":
-        return StatusResult(made=Status.of(view).model_dump_json(indent=1), views={view.name: view})
+        return StatusResult(made=status.model_dump_json(indent=1), experiments={status.name: status})
     look = view_links(reader.experiment.folder.read_json("tracking.json") or {})
-    return StatusResult(made=_drawn(view, config.rows), look=look, views={view.name: view})
+    return StatusResult(made=_drawn(status, config.rows), look=look, experiments={status.name: status})
 
 
 def _asked(config: StatusConfig) -> StatusResult:
@@ -79,27 +78,26 @@ def _asked(config: StatusConfig) -> StatusResult:
         raise ConfigError("watch reads the storage again and again, which a cluster is not asked to: leave address or watch out.")
     named = [] if config.experiment is None else [config.experiment]
     arguments = [*named, f"storage={config.storage}", f"rows={config.rows}", f"format={config.format}"]
-    return StatusResult(made=Jobs(config.address).ask("status", arguments), views={})
+    return StatusResult(made=Jobs(config.address).ask("status", arguments), experiments={})
 
 
 def _all(storage: str, names: list[str], how: str) -> StatusResult:
-    from ...platform.api.told import Status
     from ...platform.results.status_reader import StatusReader
     from ..views.view_text import summary
 
-    views: dict[str, View] = {}
+    found: dict[str, Status] = {}
     told: list[Any] = []
     for name in names:
         try:
-            view = views[name] = StatusReader(storage, name).read()
+            status = found[name] = StatusReader(storage, name).read()
         except StorageError as error:  # one that is damaged does not hide the others
             told.append({"name": name, "trouble": [str(error)]} if how == "json" else f"{name}: {error}")
             continue
-        told.append(Status.of(view).model_dump(mode="json", exclude={"trials"}) if how == "json" else summary(view))
-    return StatusResult(made=json.dumps(told, indent=1) if how == "json" else "\n".join(told), views=views)
+        told.append(status.model_dump(mode="json", exclude={"trials"}) if how == "json" else summary(status))
+    return StatusResult(made=json.dumps(told, indent=1) if how == "json" else "\n".join(told), experiments=found)
 
 
-def _drawn(view: View, rows: int) -> str:
+def _drawn(status: Status, rows: int) -> str:
     """The drawing for stdout, coloured where that is a terminal."""
     from rich.console import Console
 
@@ -107,5 +105,5 @@ def _drawn(view: View, rows: int) -> str:
 
     console = Console(highlight=False)
     with console.capture() as captured:
-        console.print(Drawing(view, rows))
+        console.print(Drawing(status, rows))
     return "\n".join(line.rstrip() for line in captured.get().splitlines())

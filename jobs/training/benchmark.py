@@ -145,11 +145,11 @@ def _problems(ran: Ran) -> str:
             f"{len(failed)} of {count(len(seeds), 'seed')} failed; configuration {first.number}, seed {first.seed}: "
             f"{first.reason.rstrip('.?')}."
         )
-    if left := sum(seed.status == "KILLED" and not seed.final for seed in seeds):
+    if left := sum(seed.status == "KILLED" and not seed.is_final for seed in seeds):
         problems.append(f"{left} of {count(len(seeds), 'seed')} are left.")
     if ran.missing:
         problems.append(f"{count(len(ran.missing), 'dataset')} could not be had: {', '.join(ran.missing)}.")
-    if left or ran.missing or not all(seed.final for seed in failed):
+    if left or ran.missing or not all(seed.is_final for seed in failed):
         problems.append(f"Once that is mended, {resume_command(experiment.folder)} goes on.")
     problems += filter(None, [experiment.undelivered, ran.unwritten and f"The report was not written: {ran.unwritten}"])
     return " ".join(problems)

@@ -12,7 +12,7 @@ from ..command.console import note
 from ..views.live_view import live_experiment
 
 if TYPE_CHECKING:
-    from ...platform.results.experiment import ExperimentResult
+    from ...platform.record.results import Results
 
 DATASET = "d3ray/cartpole-replay"
 SMALL = {"hidden_units": [64, 64]}
@@ -54,7 +54,7 @@ def run(config: DemoConfig) -> DemoResult:
     last = {name: [s.metrics[metric] for s in result.seeds if metric in s.metrics] for name, result in results.items()}
     kept = {name: [seed.score or 0.0 for seed in result.seeds] for name, result in results.items()}  # what was exported
     best = max(kept, key=lambda name: max(kept[name]))
-    model = f"models:/{results[best].model}@candidate"
+    model = f"models:/{results[best].models[0]}@candidate"
     played = _evaluate(model, config)
     page = _report([result.name for result in results.values()], config)
     lines = [f"{'the data':>12}: mean return {returns.mean:6.1f}   (what the recorded agents got)"]
@@ -69,7 +69,7 @@ def run(config: DemoConfig) -> DemoResult:
         look={
             "report": page,
             "policy": model,
-            "make it the champion": f"d3ray promote {results[best].model}",
+            "make it the champion": f"d3ray promote {results[best].models[0]}",
             "runs": results[best].look,
         },
         scores={name: float(np.mean(values)) for name, values in last.items()},
@@ -78,7 +78,7 @@ def run(config: DemoConfig) -> DemoResult:
     )
 
 
-def _train(name: str, config: DemoConfig) -> ExperimentResult:
+def _train(name: str, config: DemoConfig) -> Results:
     from ...platform.experiment.run import run_experiment
     from ...platform.settings.config import ExperimentConfig
 

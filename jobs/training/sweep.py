@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ...data.errors import DataError, StorageError
@@ -16,8 +17,7 @@ from ..views.columns import NONE, aligned, cell, interval_text, number
 from ..views.live_view import live_experiment
 
 if TYPE_CHECKING:
-    from ...platform.results.configurations import ConfigurationResult
-    from ...platform.results.configurations import SweepResult as Swept
+    from ...platform.record.results import ConfigurationResult, Results
 
 _SHOWN = 10  # configurations in the table
 
@@ -39,7 +39,7 @@ class SweepConfig(PlannableConfig, Settings):
 class SweepResult(Result):
     """What came of each configuration."""
 
-    sweep: Swept
+    sweep: Results
 
 
 def run(config: SweepConfig) -> SweepResult | PlanResult:
@@ -73,26 +73,29 @@ def _verdicts(config: SweepConfig) -> list[str]:
         return [f"Whether the best configuration differs from the next one cannot be told: {error}"]
 
 
-def describe(result: Swept, verdicts: Sequence[str] = ()) -> SweepResult:
+def describe(result: Results, verdicts: Sequence[str] = ()) -> SweepResult:
     """What to print of a sweep, with the sentences on whether the best configurations differ from the next."""
-    experiment, objective = result.experiment, result.objective
-    ended = [one.outcome.ended for one in result.configurations if one.outcome is not None]
+    objective = result.objective
+    assert objective is not None  # a sweep has one
+    ended = [one.ended for one in result.configurations]
     counts = ", ".join(f"{ended.count(how)} {how}" for how in ("finished", "stopped", "failed") if how in ended)
-    lines = [f"{experiment.name}: {count(len(result.configurations), 'configuration')}{': ' if counts else ''}{counts}."]
+    lines = [f"{result.name}: {count(len(result.configurations), 'configuration')}{': ' if counts else ''}{counts}."]
     lines += _table(result)
-    for dataset, best in result.best.items():
+    bests = {dataset: result.configurations[place] for dataset, place in result.best.items()}
+    for dataset, best in bests.items():
         where = f" on {dataset}" if len(result.best) > 1 else ""
         lines += [f"  best{where}: configuration {best.number}, {_score(best, objective.metric, objective.seeds)}"]
         lines += [f"    {name}: {to_text(value)}" for name, value in best.choice.items()]
-    if not result.best:
+    if not bests:
         lines.append(f"  No configuration has both finished and measured {objective.metric}: there is no best one.")
-    lines += [f"  {one}" for one in (*verdicts, objective.caution if result.best else "") if one]
-    look = {"folder": experiment.folder, "runs": experiment.look, **experiment.views}
-    if result.best:
-        place, mark, options = next(iter(result.best.values())).folders[0].partition("?")  # of a URI
-        look["best policies"] = f"{place}/policy{mark}{options}"
-    for model in experiment.models:
-        which = "" if len(experiment.models) == 1 else f" {model}"
+    lines += [f"  {one}" for one in (*verdicts, objective.caution if bests else "") if one]
+    look = {"folder": result.folder, "runs": result.look, **result.views}
+    if bests:
+        place, mark, options = result.folder.partition("?")  # of a URI
+        trial = next(iter(bests.values())).seeds[0].trial
+        look["best policies"] = f"{place}/trials/{trial}/policy{mark}{options}"
+    for model in result.models:
+        which = "" if len(result.models) == 1 else f" {model}"
         look |= {
             f"model{which}": f"models:/{model}@candidate",
             f"make {which.strip() or 'it'} the champion": f"d3ray promote {model}",
@@ -100,29 +103,29 @@ def describe(result: Swept, verdicts: Sequence[str] = ()) -> SweepResult:
     return SweepResult(made="\n".join(lines), look=look, failed=_problems(result), sweep=result)
 
 
-def _table(result: Swept) -> Iterator[str]:
+def _table(result: Results) -> Iterator[str]:
     """Configurations, the best first, where there are several."""
     from ...platform.report.sweep_text import best_first
     from ...platform.statistics import interval_name
 
+    assert result.objective is not None
     ranked = best_first(result.configurations, result.objective)
     if len(ranked) < 2:
         return
     shown = ranked[:_SHOWN]
     names = list({name: None for one in shown for name in one.choice})
-    seeds = [len(one.values) for one in shown]
+    seeds = [len(one.scores) for one in shown]
     metric = result.objective.metric
     rows = [["", *(name.removeprefix("algorithm.") for name in names), metric, interval_name(*seeds), "seeds", ""]]
     for one in shown:
-        value, summary = one.outcome and one.outcome.objective, one.summary
         rows.append(
             [
                 f"configuration {one.number}",
                 *(_value(one.choice[name]) if name in one.choice else NONE for name in names),
-                NONE if value is None else number(value),
-                interval_text(summary and summary.interval),
-                str(len(one.values)),
-                "not ended" if one.outcome is None else {"finished": ""}.get(one.outcome.ended, one.outcome.ended),
+                NONE if one.value is None else number(one.value),
+                interval_text(one.interval),
+                str(len(one.scores)),
+                {"finished": "", None: "not ended"}.get(one.ended, one.ended or ""),
             ]
         )
     yield from aligned(rows, "  ")
@@ -141,29 +144,26 @@ def _score(best: ConfigurationResult, metric: str, seeds: str) -> str:
     """The objective, the interval of the mean, and how many seeds they are of."""
     from ...platform.statistics import interval_name
 
-    assert best.outcome is not None
-    assert best.outcome.objective is not None
-    found, summary = f"{metric} {best.outcome.objective:.6g}", best.summary
+    found = f"{metric} {best.value:.6g}"
     if seeds != "mean":
-        found += f" ({seeds.replace('_', ' ')}" + (f"; mean {summary.mean:.6g})" if summary else ")")
-    if summary is not None and summary.interval is not None:
-        found += f", {interval_name(summary.n)} {summary.interval[0]:.6g} to {summary.interval[1]:.6g}"
-    return f"{found}, {count(len(best.values), 'seed')}"
+        found += f" ({seeds.replace('_', ' ')}; mean {fmean(best.scores.values()):.6g})"
+    if best.interval is not None:
+        found += f", {interval_name(len(best.scores))} {best.interval[0]:.6g} to {best.interval[1]:.6g}"
+    return f"{found}, {count(len(best.scores), 'seed')}"
 
 
-def _problems(result: Swept) -> str:
+def _problems(result: Results) -> str:
     """What did not succeed and may be mended: divergence, and what a scheduler stopped, are outcomes."""
-    experiment = result.experiment
-    failed = [seed for seed in experiment.seeds if seed.status == "FAILED"]
+    failed = [seed for seed in result.seeds if seed.status == "FAILED"]
     problems: list[str] = []
-    if experiment.status == "FAILED" and failed:
-        first = next((seed for seed in failed if not seed.final), failed[0])
+    if result.state == "FAILED" and failed:
+        first = next((seed for seed in failed if not seed.is_final), failed[0])
         problems.append(
-            f"{len(failed)} of {count(len(experiment.seeds), 'seed')} failed; configuration {first.number}, "
+            f"{len(failed)} of {count(len(result.seeds), 'seed')} failed; configuration {first.number}, "
             f"seed {first.seed}: {first.reason.rstrip('.?')}."
         )
-        if not all(seed.final for seed in failed):
-            problems.append(f"Once that is mended, {resume_command(experiment.folder)} goes on.")
-    if experiment.undelivered:
-        problems.append(experiment.undelivered)
+        if not all(seed.is_final for seed in failed):
+            problems.append(f"Once that is mended, {resume_command(result.folder)} goes on.")
+    if result.undelivered:
+        problems.append(result.undelivered)
     return " ".join(problems)

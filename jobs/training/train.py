@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...platform.results.status import main_losses
+from ...platform.record.status import main_losses
 from ...platform.settings.config import ExperimentConfig
 from ...platform.words import resume_command
 from ..command.base import Result
@@ -15,7 +15,7 @@ from ..views.live_view import live_experiment
 from ..views.view_text import losses_words
 
 if TYPE_CHECKING:
-    from ...platform.results.experiment import ExperimentResult
+    from ...platform.record.results import Results
 
 
 class TrainConfig(PlannableConfig, ExperimentConfig):
@@ -37,7 +37,7 @@ class TrainConfig(PlannableConfig, ExperimentConfig):
 class TrainResult(Result):
     """What came of each seed."""
 
-    experiment: ExperimentResult
+    experiment: Results
 
 
 def run(config: TrainConfig) -> TrainResult | PlanResult:
@@ -55,12 +55,12 @@ def run(config: TrainConfig) -> TrainResult | PlanResult:
     return describe(result, limited=config.time_limit.experiment is not None and config.trial is None)
 
 
-def describe(result: ExperimentResult, *, limited: bool = False) -> TrainResult:
+def describe(result: Results, *, limited: bool = False) -> TrainResult:
     """What to print of an experiment, whose time may have been `limited`."""
     finished = [seed for seed in result.seeds if seed.status == "FINISHED"]
     lines = [f"{result.name}: {len(finished)} of {len(result.seeds)} seeds are trained."]
     for seed in result.seeds:
-        score = "" if seed.score is None else f"{'best ' + seed.best['metric'] if seed.best else 'return'} {seed.score:.6g}"
+        score = "" if seed.score is None else f"{'best ' + seed.best.metric if seed.best else 'return'} {seed.score:.6g}"
         losses = losses_words([{name: seed.metrics[name] for name in main_losses(seed.metrics)}])
         said = [f"  seed {seed.seed}: {seed.status.lower()} at step {seed.step}", score, losses, seed.reason]
         lines.append("  ".join(filter(None, said)))
@@ -71,12 +71,13 @@ def describe(result: ExperimentResult, *, limited: bool = False) -> TrainResult:
         look["policies"] = f"{result.folder}/trials/*/policy"
     elif finished:  # where no shell finds out what a star stands for
         look |= {f"policy of seed {seed.seed}": seed.policy for seed in finished[:1] if seed.policy is not None}
-    if result.model and any(s.score is not None for s in finished):
-        look |= {"model": f"models:/{result.model}@candidate", "make it the champion": f"d3ray promote {result.model}"}
-    elif result.model:
-        look["model"] = f"models:/{result.model}/{finished[0].model_version}"
+    model = next(iter(result.models), None)
+    if model and any(s.score is not None for s in finished):
+        look |= {"model": f"models:/{model}@candidate", "make it the champion": f"d3ray promote {model}"}
+    elif model:
+        look["model"] = f"models:/{model}/{finished[0].model_version}"
     # A trial that was cancelled alone is an outcome: its line says so.
-    failed = [seed for seed in result.seeds if seed.status != "FINISHED" and not (seed.status == "KILLED" and seed.final)]
+    failed = [seed for seed in result.seeds if seed.status != "FINISHED" and not (seed.status == "KILLED" and seed.is_final)]
     problems: list[str] = []
     if left := [seed for seed in failed if not seed.reason]:  # which nobody began
         go_on = resume_command(result.folder)
@@ -85,7 +86,7 @@ def describe(result: ExperimentResult, *, limited: bool = False) -> TrainResult:
     if failed := [seed for seed in failed if seed.reason]:
         reasons = "; ".join(f"seed {seed.seed}: {seed.reason}" for seed in failed)
         problems.append(f"{len(failed)} of {len(result.seeds)} seeds failed: {reasons.rstrip('.?')}.")
-    if not all(seed.final for seed in failed):
+    if not all(seed.is_final for seed in failed):
         problems.append(f"Once that is mended, {resume_command(result.folder)} goes on.")
     elif not all(seed.reason.startswith("diverged") for seed in failed):
         problems.append(

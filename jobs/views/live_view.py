@@ -20,15 +20,15 @@ from ...data.errors import D3rayError
 from .view_text import Drawing, duration, end_of, line
 
 if TYPE_CHECKING:
+    from ...platform.record.status import Status
     from ...platform.results.progress import Progress
-    from ...platform.results.status import View
 
 _SECONDS_BETWEEN = 0.5  # redraws; moments and times left go on between two readings
 _SECONDS_OF_A_FRAME = 0.1  # of what turns while there is nothing else to show
 _READ_SECONDS = 1.0
 _SHARE = 0.03  # of the time may go into reading, and into drawing, however large the experiment is
 _SECONDS_BETWEEN_LINES = 60.0
-Read = Callable[[], "View | None"]
+Read = Callable[[], "Status | None"]
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def live_experiment(storage: str, name: str) -> Generator[Callable[[Progress], N
     reader: list[StatusReader] = []
     ours = {"host": socket.gethostname(), "pid": os.getpid()}
 
-    def read() -> View | None:
+    def read() -> Status | None:
         if not reader:  # what lies there may be what is about to be replaced, or another's
             try:
                 state = (Folder(storage) / name).read_json("state.json") or {}
@@ -78,9 +78,9 @@ def live_experiment(storage: str, name: str) -> Generator[Callable[[Progress], N
 def _leave(read: Read) -> None:
     """What was reached when it was interrupted, which stays; how to go on the command says."""
     with suppress(D3rayError):
-        if (view := read()) is not None:
+        if (status := read()) is not None:
             console = Console(stderr=True, highlight=False)
-            console.print(Drawing(view, advice=False), height=console.size.height - 1)
+            console.print(Drawing(status, advice=False), height=console.size.height - 1)
 
 
 @contextmanager
@@ -88,7 +88,7 @@ def showing(read: Read, waiting: Callable[[], str] | None = None, console: Conso
     """Shows what `read` gives, again and again, on stderr; nothing of it stays on a terminal.
 
     Args:
-        read: Gives the view; None: there is none yet. Called in a thread of its own.
+        read: Gives the status; None: there is none yet. Called in a thread of its own.
         waiting: Gives what is waited for until there is one, or nothing; a command that ends at once, as one that is refused does,
             then reads nothing, which may take long.
         console: Where to; stderr.
@@ -112,7 +112,7 @@ def showing(read: Read, waiting: Callable[[], str] | None = None, console: Conso
 def _work(
     read: Read, show: _Table | _Lines, stop: threading.Event, over: threading.Event, waiting: Callable[[], str] | None
 ) -> None:
-    view: View | None = None
+    status: Status | None = None
     due = first = time.monotonic() + (_SECONDS_BETWEEN if waiting else 0.0)
     wait = 0.0
     last = False
@@ -121,15 +121,15 @@ def _work(
         begun = time.monotonic()
         if begun >= due or (last and begun >= first and isinstance(show, _Lines)):
             try:
-                view = read() or view
+                status = read() or status
             except D3rayError as error:  # half-deleted, or a storage that is away for a moment: the next reading may do better
                 show.failed(str(error))
             due = time.monotonic() + max(_READ_SECONDS, (time.monotonic() - begun) / _SHARE)
-        if view is not None and not (last and isinstance(show, _Table)):
+        if status is not None and not (last and isinstance(show, _Table)):
             drawn = time.monotonic()
-            show(view)
+            show(status)
             wait = max(_SECONDS_BETWEEN, (time.monotonic() - drawn) / _SHARE)
-            if view.state not in ("RUNNING", "PENDING"):
+            if not status.runs:
                 over.set()
         elif waiting is not None and not last:
             show.waiting(waiting())
@@ -156,14 +156,14 @@ class _Table:
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def __call__(self, view: View) -> None:
+    def __call__(self, status: Status) -> None:
         if (size := self._console.size) != self._size:  # lines that were drawn are wrapped now: where they begin nobody knows
             self._size = size
             self._live.stop()
             self._console.clear()
             self._live.start()
         room = self._console.width - len("^C")  # which a terminal writes behind it, and must not wrap
-        self._live.update(Constrain(Drawing(view.at(time.time())), room), refresh=True)
+        self._live.update(Constrain(Drawing(status.later(time.time())), room), refresh=True)
 
     def waiting(self, what: str) -> None:
         """Says for what, and how long already."""
@@ -190,15 +190,15 @@ class _Lines:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def __call__(self, view: View) -> None:
-        now, ended = time.monotonic(), {trial.identity: trial for trial in view.trials if trial.ended}
+    def __call__(self, status: Status) -> None:
+        now, ended = time.monotonic(), {trial.identity: trial for trial in status.trials if trial.ended}
         if self._ended is not None:
             for identity in ended.keys() - self._ended:
-                self._say(end_of(view, ended[identity]))
+                self._say(end_of(status, ended[identity]))
         self._ended = set(ended)
         if now - self._spoken >= _SECONDS_BETWEEN_LINES:
             self._spoken = now
-            self._say(line(view))
+            self._say(line(status))
 
     def waiting(self, what: str) -> None:
         """Says for what, once."""

@@ -6,7 +6,8 @@
     print(first.status().share, first.wait().state)
     print(first.export("policy.onnx").target)
 
-Plain data goes in and comes out (`told`); nothing is printed or asked; errors are d3ray's. The `d3ray` command does the same.
+Plain data goes in and comes out (`platform.record`); nothing is printed or asked; errors are d3ray's. The `d3ray` command does the
+same.
 """
 
 from ..settings.objective import caution

@@ -16,9 +16,9 @@ from ...data.version import __version__
 from ..cluster.jobs import Cluster, ListedJob, SubmittedJob
 from ..cluster.secret_text import refuse_secrets, secret_in, secret_name
 from ..cluster.staging import PACKAGE, Cargo, cargo, carried_config
+from ..record.jobs import Job
 from ..settings.plugins import module_names
 from .places import Submission
-from .told import Job
 
 CARRIED = ("MLFLOW_TRACKING_URI",)
 _EXPERIMENT, _STORAGE = "d3ray_experiment", "d3ray_storage"

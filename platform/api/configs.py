@@ -18,8 +18,9 @@ from pydantic_core import to_jsonable_python
 
 from ...data.config import Config, explain_each
 from ...data.errors import ConfigError, StorageError, did_you_mean, speaking_of_configs
+from ..record.jobs import JobName
+from ..record.settings import AlgorithmAbout, Checked, Problem
 from ..settings.config import Conditions, ExperimentConfig, asked
-from .told import AlgorithmAbout, Checked, JobName, Problem
 
 if TYPE_CHECKING:
     from ..judging.settings import JudgeSettings
@@ -81,7 +82,7 @@ def algorithm(name: str) -> AlgorithmAbout:
 def algorithms() -> list[str]:
     """Names that a config may have under `algorithm`: d3ray's own and RLlib's."""
     from ... import algos  # noqa: F401  # pyright: ignore[reportUnusedImport]
-    from ..settings.algorithms import subject_names
+    from ..subjects.kind import subject_names
 
     return subject_names()
 

@@ -28,6 +28,9 @@ from ...data.episodes import Episodes
 from ...data.errors import ConfigError, D3rayError, DataError, did_you_mean
 from ...data.spec import Box, Discrete, ObservationSpace, Spec
 from ...data.storage.files import storage_errors
+from ..record.datasets import Chart, Column, DatasetStatus, EpisodeAbout, EpisodeSteps, Finding, Inspected, Moments, Table
+from ..record.jobs import DataJobName, Job, by_experiment, newest
+from ..record.status import Status
 from ..settings.config import absolute
 from ..storage.experiments import check_name
 from ..words import space_text
@@ -35,19 +38,6 @@ from .elsewhere import elsewhere
 from .places import Submission
 from .processes import Processes
 from .tables import renames, table
-from .told import Job, Status, by_experiment, newest
-from .told_data import (
-    Chart,
-    Column,
-    DataJobName,
-    DatasetStatus,
-    EpisodeAbout,
-    EpisodeSteps,
-    Finding,
-    Inspected,
-    Moments,
-    Table,
-)
 
 __all__ = ["FOLDER", "DatasetHandle", "derive", "ingest", "list", "open", "renames", "table"]
 FOLDER = "./datasets"

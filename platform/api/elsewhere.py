@@ -13,7 +13,7 @@ from pathlib import Path
 from ...data.catalog.local import folder_here
 from ...data.storage.manifest import MANIFEST
 from ..places import is_environment_place
-from .told import Status
+from ..record.status import Status
 
 _MOST = 90  # letters of a name
 

@@ -12,6 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...data.errors import ConfigError, StorageError, did_you_mean
+from ..record.jobs import Job, JobName, newest
+from ..record.policies import Judgement, Policy, Promotion
+from ..record.results import Metrics, Report, Results
+from ..record.status import State, Status
 from ..results.reading import find_experiment, kept_settings
 from ..results.status_reader import StatusReader
 from ..settings.config import ExperimentConfig
@@ -21,7 +25,6 @@ from ..storage.outbox import lines
 from .configs import config_class
 from .places import HERE, Place
 from .starting import start
-from .told import Job, JobName, Judgement, Metrics, Policy, Promotion, Report, Results, State, Status, newest
 
 if TYPE_CHECKING:
     from ...data.spec import Environment
@@ -76,13 +79,13 @@ class ExperimentHandle:
         if self._is_seen:
             if self._reader is None:
                 self._reader = StatusReader(self.storage, self.name)
-            found = Status.of(self._reader.read(), job)
+            found = self._reader.read(job=job)
         elif job is not None:
             found = self._asked(job) or self._before_it_begins(job)
         else:
-            found = Status.of(StatusReader(self.storage, self.name).read())  # which says that there is none
+            found = StatusReader(self.storage, self.name).read()  # which says that there is none
         if job is not None and job.is_alive and not found.runs and job.started > found.since:  # a resume that has not begun
-            return found.model_copy(update={"state": "PENDING", "reason": "its command is starting", "advice": ""})
+            return found.model_copy(update={"state": "PENDING", "reason": "its command is starting"})
         return found
 
     @property
@@ -135,7 +138,6 @@ class ExperimentHandle:
             created=created,
             since=since,
             now=time.time(),
-            share=float(state == "FINISHED"),
             job=job,
         )
 
@@ -159,7 +161,7 @@ class ExperimentHandle:
 
     def results(self) -> Results:
         """What came of it so far. Raises ConfigError: there is no such experiment; StorageError."""
-        from .results import results_of
+        from ..results.experiment import results_of
 
         return results_of(self._experiment())
 

@@ -6,8 +6,9 @@ import json
 import sys
 from typing import cast
 
+from ..record.jobs import JobName
+from ..record.settings import Checked
 from .configs import look
-from .told import Checked, JobName
 
 
 def main() -> None:

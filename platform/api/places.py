@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from .told import Job, JobName
-from .told_data import DataJobName
+from ..record.jobs import DataJobName, Job, JobName
 
 HERE = "this machine"  # the address of jobs that are its processes
 

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ...data.storage.claims import scratch_names
+from ..record.jobs import JobName
+from ..record.settings import Expected, Planned
+from ..record.status import Status
 from ..storage.folders import Folder
 from .configs import Given, check, plain
 from .submitting import place_at
-from .told import Expected, JobName, Planned, Status
 
 
 def plan(config: Given, *, job: JobName = "train", address: str | None = None) -> Planned:

@@ -18,14 +18,14 @@ from ...data.spec import Box, Environment
 from ...data.storage.claims import scratch_names
 from ...data.storage.files import storage_errors
 from ...data.uris import is_remote
+from ..record.datasets import DatasetStatus
+from ..record.policies import Policy, PolicyAbout, Promotion, Rollback, Video
 from ..storage.folders import Folder
 from ..storage.targets import ending, is_there, written_to
 from ..tracking.policies import located
 from ..tracking.registered import is_registered
 from ..words import space_text
 from .processes import Processes
-from .told import Policy, PolicyAbout, Promotion, Rollback, Video
-from .told_data import DatasetStatus
 
 Format = Literal["onnx", "torchscript", "torch.export", "package"]
 _ENDINGS: dict[Format, str] = {"onnx": ".onnx", "torchscript": ".pt", "torch.export": ".pt2", "package": ""}

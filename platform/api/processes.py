@@ -28,8 +28,8 @@ import psutil
 from ...data.errors import ConfigError
 from ...data.storage.files import storage_errors, write_atomically
 from ...data.storage.json_text import parse_json
+from ..record.jobs import Job
 from .places import HERE, Submission
-from .told import Job
 
 JOB = "D3RAY_JOB"  # the folder of a job, in its environment
 _STOP_SECONDS = 15.0

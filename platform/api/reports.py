@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...data.errors import ConfigError
-from .told import Report
+from ..record.results import Report
 
 
 def report(names: Sequence[str], *, storage: str = "./d3ray_results", out: str | None = None, metric: str | None = None) -> Report:

@@ -1,4 +1,4 @@
-"""What came of an experiment, from its folders alone."""
+"""What came of a judgement, from its folder alone."""
 
 from __future__ import annotations
 
@@ -6,77 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..judging.judgement import RECORD
-from ..results.configurations import best_by, objective_of, read_configurations
-from ..results.experiment import SeedResult as Seed
-from ..results.experiment import collect
-from ..results.reading import differences
-from ..results.status_reader import StatusReader
-from ..storage.experiments import Experiment, Trial
+from ..record.policies import Estimated, Judged, Judgement
 from ..storage.folders import Folder
-from .told import Checkpoint, ConfigurationResult, Estimated, Judged, Judgement, Results, SeedResult
-
-
-def results_of(experiment: Experiment) -> Results:
-    """What came of an experiment. Raises StorageError."""
-    view = StatusReader.of(experiment).read()
-    found, trials = collect(experiment), {trial.identity: trial for trial in experiment.trials()}
-    seeds = {(seed.folder, seed.seed): seed for seed in found.seeds}
-    members = [[trials[one.identity] for one in each.trials if one.identity in trials] for each in view.configurations]
-    chosen = differences([each[0].configuration for each in members]) if len(members) > 1 else [{} for _ in members]
-    configurations = [
-        ConfigurationResult(
-            number=each.number,
-            label=each.label,
-            chosen=told,
-            algorithm=str(mine[0].configuration.get("algorithm", {}).get("name", "")),
-            dataset=str(mine[0].dataset["name"]),
-            settings=mine[0].configuration,
-            state=each.state,
-            value=each.value,
-            interval=each.interval,
-            level=each.level,
-            seeds=[_seed(trial, seeds[trial.folder.name, seed]) for trial in mine for seed in trial.seeds],
-        )
-        for each, mine, told in zip(view.configurations, members, chosen, strict=True)
-    ]
-    places = {trial.folder.name: k for k, mine in enumerate(members) for trial in mine}
-    data, objective = (
-        {trial.folder.name: str(trial.dataset["name"]) for trial in trials.values()},
-        objective_of(experiment.configuration),
-    )
-    best = best_by(lambda one: data[one.folders[0]], read_configurations(trials.values(), objective), objective)
-    return Results(
-        name=view.name,
-        state=view.state,
-        folder=view.folder,
-        metric=view.metric,
-        mode=view.mode,
-        configurations=configurations,
-        best={name: places[one.folders[0]] for name, one in best.items() if one.outcome and one.outcome.objective is not None},
-        models=list(found.models),
-        tracking_uri=found.tracking_uri,
-        run_id=found.parent_run_id,
-        look=found.look,
-    )
-
-
-def _seed(trial: Trial, one: Seed) -> SeedResult:
-    best: Mapping[str, Any] | None = one.best
-    return SeedResult(
-        seed=one.seed,
-        trial=trial.identity,
-        status=one.status,
-        reason=one.reason,
-        is_final=one.final,
-        step=one.step,
-        metrics=one.metrics,
-        best=None if best is None else Checkpoint(**best),
-        score=one.score,
-        policy=one.policy,
-        run_id=one.run_id,
-        model_version=one.model_version,
-        warning=one.warning,
-    )
 
 
 def judgement_of(folder: Folder) -> Judgement | None:

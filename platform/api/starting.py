@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from ...data.errors import ConfigError
+from ..record.jobs import Job, JobName
+from ..record.settings import Checked
 from ..storage.experiments import Experiment
 from ..storage.folders import Folder
 from .configs import check
 from .places import Place, Submission
 from .processes import Processes
-from .told import Checked, Job, JobName
 
 RESULTS = "./d3ray_results"
 

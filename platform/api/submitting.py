@@ -6,6 +6,8 @@ import builtins
 from typing import Any
 
 from ...data.errors import StorageError
+from ..record.jobs import JobName, by_experiment, newest
+from ..record.status import Status
 from ..results.reading import experiment_names, find_experiment
 from ..settings.config import absolute
 from ..storage.folders import Folder
@@ -14,7 +16,6 @@ from .handle import ExperimentHandle
 from .places import Place
 from .processes import Processes
 from .starting import RESULTS, start
-from .told import JobName, Status, by_experiment, newest
 
 
 def submit(

@@ -10,7 +10,7 @@ from pathlib import Path
 from ...data.formats.tabular import guess
 from ...data.formats.tabular.csv_table import is_table
 from ...data.formats.tabular.table_names import usual_names
-from .told_data import Table, TableColumn
+from ..record.datasets import Table, TableColumn
 
 
 def table(file: str | Path, rename: Mapping[str, str] | None = None) -> Table | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,8 +11,6 @@ from typing import Any
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError, did_you_mean
 from ...data.storage.files import storage_errors
-from ..storage.experiments import CHOICE
-from ..storage.folders import Folder
 from ..surroundings import surroundings
 from ..words import count
 from ..yaml_text import read_yaml, to_text
@@ -46,12 +45,11 @@ def protocol(config: SuiteConfig) -> dict[str, Any]:
 def values(ran: BenchmarkResult) -> dict[str, dict[str, dict[str, list[float]]]]:
     """By dataset, algorithm and metric, the last value of each seed that finished."""
     found: dict[str, dict[str, dict[str, list[float]]]] = {}
-    for seed in ran.experiment.seeds:
-        cell = Folder(seed.folder).read_json(CHOICE)
-        metrics = found.setdefault(cell["dataset"], {}).setdefault(cell["algorithm"], {})
-        for name in METRICS:
+    for cell in ran.experiment.configurations:
+        metrics = found.setdefault(cell.choice["dataset"], {}).setdefault(cell.choice["algorithm"], {})
+        for seed, name in itertools.product(cell.seeds, METRICS):
             if seed.status == "FINISHED" and name in seed.metrics:
-                metrics.setdefault(name, []).append(float(seed.metrics[name]))
+                metrics.setdefault(name, []).append(seed.metrics[name])
     return found
 
 

@@ -19,7 +19,7 @@ from ..driver.work import Work
 from ..experiment.checks import check_data, check_place, describe_dataset
 from ..experiment.run import carry_out
 from ..places import Data
-from ..results.experiment import ExperimentResult
+from ..record.results import Results
 from ..results.progress import OnProgress
 from ..settings.config import asked
 from ..storage.experiments import Experiment, Trial, check_name, check_settings
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class BenchmarkResult:
     """What came of a benchmark."""
 
-    experiment: ExperimentResult
+    experiment: Results
     missing: dict[str, str]  # datasets that could not be had, and why
     report: SuiteReport | None  # None where it could not be written
     unwritten: str = ""  # why it could not

@@ -355,7 +355,7 @@ def _is_algorithm(name: str) -> bool:
 
 
 def _algorithm_names() -> list[str]:
-    from ..settings.algorithms import subject_names
+    from ..subjects.kind import subject_names
 
     return list(subject_names())
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ...data.uris import without_secrets
-from ..settings.algorithms import streams
 from ..settings.config import ExperimentConfig, Limits
 from ..storage.experiments import Experiment, Longer, Trial
+from ..subjects.kind import streams
 from ..worker.trial_config import trial_config
 from .budget import Spent
 from .proposer import Proposer

@@ -20,7 +20,8 @@ from ..driver.work import Work
 from ..places import open_place
 from ..planning.models import with_kept_model
 from ..planning.packing import has_begun, pack
-from ..results.experiment import ExperimentResult, collect, conclude
+from ..record.results import Results
+from ..results.experiment import conclude, results_of
 from ..results.progress import OnProgress, Progress
 from ..settings.config import ExperimentConfig, asked
 from ..storage.experiments import Experiment, Trial, check_free
@@ -44,7 +45,7 @@ def run_experiment(
     replace: bool = False,
     trial: str | None = None,
     on_progress: OnProgress | None = None,
-) -> ExperimentResult:
+) -> Results:
     """Trains every seed that is not trained yet.
 
     Args:
@@ -81,9 +82,7 @@ def train_work(config: ExperimentConfig) -> Work:
     )
 
 
-def carry_out(
-    work: Work, *, resume: bool, replace: bool, on_progress: OnProgress | None, trial: str | None = None
-) -> ExperimentResult:
+def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgress | None, trial: str | None = None) -> Results:
     """Runs what is unfinished of an experiment. Arguments and errors as `run_experiment`'s."""
     place = work.config.storage_place, work.config.experiment
     check_free(*place, work.configuration, work.about, work.longer, resume=resume, replace=replace)
@@ -105,7 +104,7 @@ def _will_begin(work: Work, *, resume: bool, replace: bool) -> bool:
     return is_reached(storage)
 
 
-def _carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgress | None, trial: str | None) -> ExperimentResult:
+def _carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgress | None, trial: str | None) -> Results:
     config = work.config
 
     def waiting(what: str) -> None:
@@ -144,7 +143,7 @@ def _carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgre
             undelivered = delivery.finish()
         if experiment.is_cancelled:
             raise KeyboardInterrupt
-        return collect(experiment, undelivered)
+        return results_of(experiment, undelivered)
     except (KeyboardInterrupt, SystemExit):
         raise KeyboardInterrupt(_interrupted(experiment)) from None
     except BaseException as error:

@@ -20,9 +20,8 @@ from ..cluster.session import ray_session
 from ..driver.node_maps import first_nodes, prepare_node_maps
 from ..driver.trials import prepare_environment
 from ..driver.work import Work
-from ..rllib.names import is_rllib
-from ..settings.online import is_online
 from ..storage.experiments import Experiment, Trial, check_free
+from ..subjects.kind import is_online, kind_of
 from ..words import count, rounded, size_text, time_text
 from ..worker.trial_config import program
 from .around import tracked
@@ -149,7 +148,7 @@ def plan(
                 raise ConfigError(f"There is nothing left to do of {work.config.experiment!r}.")
             configs = [work.told(trial, in_full=True) for trial in trials]
             names = [(str(config["algorithm"]["name"]), config["online"]) for config in configs]
-            if theirs := [name for name, online in names if online or is_online(name) or is_rllib(name)]:
+            if theirs := [name for name, online in names if online or is_online(name) or not kind_of(name).is_timed]:
                 raise ConfigError(f"A plan is made for d3ray's own algorithms that learn from data: {theirs[0]} no probe can time.")
             n_trials: int | None = len(trials)  # None: until a budget ends it
             if not complete and n_configurations is not None:

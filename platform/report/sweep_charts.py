@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import NullFormatter, NullLocator
 
-from ..results.configurations import ConfigurationResult, objective_of
+from ..results.configurations import ConfigurationOutcome, objective_of
 from ..results.reading import Results
 from ..settings.objective import Objective
 from .charts import PALETTE, Theme, frame, png
@@ -46,11 +46,11 @@ def search_figure(results: Sequence[Results], theme: Theme) -> bytes | None:
     return png(figure)
 
 
-def _measured(configurations: Sequence[ConfigurationResult]) -> list[ConfigurationResult]:
-    return [one for one in configurations if one.outcome is not None and one.outcome.objective is not None]
+def _measured(configurations: Sequence[ConfigurationOutcome]) -> list[ConfigurationOutcome]:
+    return [one for one in configurations if one.value is not None]
 
 
-def _searched(configurations: Sequence[ConfigurationResult]) -> list[str]:
+def _searched(configurations: Sequence[ConfigurationOutcome]) -> list[str]:
     """Settings of which several values were tried."""
     values: dict[str, set[str]] = {}
     for one in configurations:
@@ -61,15 +61,15 @@ def _searched(configurations: Sequence[ConfigurationResult]) -> list[str]:
 
 def _draw(
     axes: Any,
-    configurations: Sequence[ConfigurationResult],
+    configurations: Sequence[ConfigurationOutcome],
     objective: Objective,
     name: str,
     space: Mapping[str, Any],
     theme: Theme,
 ) -> None:
     found = [one for one in configurations if not name or name in one.choice]
-    heights = np.array([one.outcome.objective for one in found if one.outcome], np.float64)
-    stopped = np.array([one.outcome is not None and one.outcome.ended == "stopped" for one in found])
+    heights = np.array([one.value for one in found], np.float64)
+    stopped = np.array([one.ended == "stopped" for one in found])
     places: Sequence[Any] = [one.choice[name] if name else one.number for one in found]
     if not all(isinstance(place, (int, float)) and not isinstance(place, bool) for place in places):
         kinds = sorted({str(place) for place in places})

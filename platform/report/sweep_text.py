@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
-from ..results.configurations import ConfigurationResult, objective_of
+from ..record.results import ConfigurationResult
+from ..results.configurations import ConfigurationOutcome, objective_of
 from ..results.reading import Results
 from ..settings.objective import Objective
 from ..words import csv_text, value_text
@@ -20,15 +21,17 @@ _AGGREGATE = {
 _NAMED = 8  # numbers of configurations in a sentence
 _REASONS = 12
 
+Ranked = TypeVar("Ranked", ConfigurationOutcome, ConfigurationResult)
 
-def best_first(configurations: Sequence[ConfigurationResult], objective: Objective) -> list[ConfigurationResult]:
+
+def best_first(configurations: Iterable[Ranked], objective: Objective) -> list[Ranked]:
     """Configurations by objective, those that went to their end before those that were stopped, those without a value last."""
     sign = 1 if objective.direction == "min" else -1
 
-    def rank(one: ConfigurationResult) -> tuple[int, float, int]:
-        if one.outcome is None or one.outcome.objective is None:
+    def rank(one: Ranked) -> tuple[int, float, int]:
+        if one.value is None or one.ended is None:
             return 2, 0.0, one.number or 0
-        return int(one.outcome.ended != "finished"), sign * one.outcome.objective, one.number or 0
+        return int(one.ended != "finished"), sign * one.value, one.number or 0
 
     return sorted(configurations, key=rank)
 
@@ -36,7 +39,7 @@ def best_first(configurations: Sequence[ConfigurationResult], objective: Objecti
 def sweep_words(results: Results) -> dict[str, Any]:
     """Name, a paragraph on the search, and a line for each reason why seeds failed."""
     settings, objective = results.configuration, objective_of(results.configuration)
-    ended = [one.outcome.ended for one in results.sweep if one.outcome]
+    ended = [one.ended for one in results.sweep if one.ended]
     parts = [
         f"{ended.count(how)} {words}"
         for how, words in (("finished", "finished"), ("stopped", "were stopped early"), ("failed", "failed"))
@@ -82,7 +85,7 @@ def _either(words: Sequence[str]) -> str:
     return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else "".join(words)
 
 
-def failures(configurations: Sequence[ConfigurationResult]) -> list[str]:
+def failures(configurations: Sequence[ConfigurationOutcome]) -> list[str]:
     """Reasons by how often they came, numbers in them left out, with the configurations that they stopped."""
     found: dict[str, list[int]] = {}
     for one in configurations:
@@ -123,11 +126,10 @@ def configurations_csv(results: Sequence[Results]) -> str:
         for c in one.sweep:
             interval = c.summary.interval if c.summary else None
             outcome = ["", "", *("", "", ""), ""]
-            if c.outcome is not None:
+            if c.ended is not None:
                 ends = ["", "", ""] if interval is None else [*interval, (c.summary and c.summary.level) or ""]
-                value = "" if c.outcome.objective is None else c.outcome.objective
-                outcome = [c.outcome.ended, value, *ends, c.outcome.step]
+                outcome = [c.ended, "" if c.value is None else c.value, *ends, c.step]
             reasons = "; ".join(f"seed {seed}: {why}" for seed, why in c.failed.items())
             chosen = [json.dumps(c.choice[name]) if name in c.choice else "" for name in names]
-            lines.append([one.name, c.number, c.dataset, *outcome, len(c.values), len(c.failed), reasons, *chosen])
+            lines.append([one.name, c.number, c.dataset, *outcome, len(c.scores), len(c.failed), reasons, *chosen])
     return csv_text([*head, *names], lines)

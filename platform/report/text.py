@@ -14,10 +14,10 @@ from ...data.uris import without_password
 from ..results.mlflow_pages import mlflow_command
 from ..results.reading import RETURN, Configuration, Results, Score, SeedRun
 from ..results.summary import compare
-from ..rllib.names import is_online
 from ..settings.config import ExperimentConfig
 from ..statistics import FEW, interval_name, why_below
 from ..storage.experiments import is_cost
+from ..subjects.kind import is_online
 from ..surroundings import describe_git, describe_machine
 from ..words import count
 

@@ -41,7 +41,7 @@ def compared(results: Sequence[Results], metric: str | None = None) -> Compariso
 def best_and_next(results: Results) -> list[str]:
     """Whether the best configuration of a sweep differs from the next one: a sentence for each dataset with two that finished."""
     metric, said = objective_of(results.configuration).metric, list[str]()
-    finished = [one.number for one in results.sweep if one.outcome is not None and one.outcome.ended == "finished"]
+    finished = [one.number for one in results.sweep if one.ended == "finished"]
     for task in group([results]):
         found = best_first(results, [one for one in task.configurations if one.number in finished], metric)
         if len(found) > 1 and all(metric in one.metrics() for one in found[:2]):

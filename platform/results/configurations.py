@@ -10,7 +10,6 @@ from typing import Any, Literal
 from ..settings.objective import Objective
 from ..statistics import Summary, summarise
 from ..storage.experiments import Trial
-from .experiment import ExperimentResult
 
 OF_MODELS = "train/held_out_error"  # by which models of the dynamics are compared where nothing else was measured
 
@@ -34,36 +33,23 @@ def outcome(objective: Objective, ended: Mapping[int, Mapping[str, Any]]) -> Out
 
 
 @dataclass(frozen=True)
-class ConfigurationResult:
+class ConfigurationOutcome:
     """A configuration."""
 
     number: int | None  # in a sweep or a benchmark
     choice: dict[str, Any]  # what was searched, with the values that it has, under PBT those that it has come to
     dataset: str  # as it was chosen, else its name
-    outcome: Outcome | None  # None: some trial has not ended
-    values: dict[int, float]  # the objective's metric where each seed ended; those that failed are left out
+    ended: Ended | None  # None: some trial has not ended
+    value: float | None  # the objective; None: not ended, or no seed measured it
+    step: int  # gradient steps that its furthest seed has done
+    scores: dict[int, float]  # the objective's metric where each seed ended; those that failed are left out
     failed: dict[int, str]  # seeds that failed, and why
     folders: tuple[str, ...]  # of its trials
 
     @property
     def summary(self) -> Summary | None:
         """Mean over the seeds and its 95 % bootstrap interval; None where there is no value."""
-        return summarise(list(self.values.values())) if self.values else None
-
-
-@dataclass(frozen=True)
-class SweepResult:
-    """What came of a sweep, and where it lies."""
-
-    experiment: ExperimentResult
-    objective: Objective
-    configurations: tuple[ConfigurationResult, ...]
-
-    @property
-    def best(self) -> dict[str, ConfigurationResult]:
-        """The best configuration of each dataset, of those that measured the objective."""
-        found = best_by(lambda one: one.dataset, self.configurations, self.objective)
-        return {dataset: one for dataset, one in found.items() if one.outcome is not None and one.outcome.objective is not None}
+        return summarise(list(self.scores.values())) if self.scores else None
 
 
 def objective_of(settings: Mapping[str, Any]) -> Objective:
@@ -80,21 +66,24 @@ def by_configuration(trials: Iterable[Trial]) -> list[list[Trial]]:
     return list(found.values())
 
 
-def read_configurations(trials: Iterable[Trial], objective: Objective) -> tuple[ConfigurationResult, ...]:
+def read_configurations(trials: Iterable[Trial], objective: Objective) -> tuple[ConfigurationOutcome, ...]:
     """The configurations of trials so far, in order of number. Raises StorageError."""
-    found: list[ConfigurationResult] = []
+    found: list[ConfigurationOutcome] = []
     for members in by_configuration(trials):
         statuses, choice = [trial.status for trial in members], members[0].choice_at_end
         ended = {seed: about for status in statuses for seed, about in status.items()}
         failed = {seed: str(about.get("reason", "")) for seed, about in ended.items() if about["status"] == "FAILED"}
         measured = {seed: about["metrics"] for seed, about in ended.items() if objective.metric in about.get("metrics", {})}
+        came = outcome(objective, ended) if all(statuses) else None
         found.append(
-            ConfigurationResult(
+            ConfigurationOutcome(
                 number=members[0].number,
                 choice=choice,
                 dataset=str(choice.get("dataset", members[0].dataset["name"])),
-                outcome=outcome(objective, ended) if all(statuses) else None,
-                values={seed: float(found[objective.metric]) for seed, found in measured.items() if seed not in failed},
+                ended=came and came.ended,
+                value=came and came.objective,
+                step=came.step if came else 0,
+                scores={seed: float(found[objective.metric]) for seed, found in measured.items() if seed not in failed},
                 failed=failed,
                 folders=tuple(trial.folder.name for trial in members),
             )
@@ -103,15 +92,15 @@ def read_configurations(trials: Iterable[Trial], objective: Objective) -> tuple[
 
 
 def best_by(
-    kind: Callable[[ConfigurationResult], str], configurations: Iterable[ConfigurationResult], objective: Objective
-) -> dict[str, ConfigurationResult]:
+    kind: Callable[[ConfigurationOutcome], str], configurations: Iterable[ConfigurationOutcome], objective: Objective
+) -> dict[str, ConfigurationOutcome]:
     """The best configuration of each kind, as of a dataset, of those that went to their end; the first of equals."""
-    found: dict[str, ConfigurationResult] = {}
+    found: dict[str, ConfigurationOutcome] = {}
     for one in configurations:
-        if one.outcome is None or one.outcome.ended != "finished":
+        if one.ended != "finished":
             continue
-        value, before = one.outcome.objective, found.get(kind(one))
-        best = None if before is None or before.outcome is None else before.outcome.objective
+        value, before = one.value, found.get(kind(one))
+        best = None if before is None else before.value
         if before is None or (value is not None and (best is None or objective.is_better(value, best))):
             found[kind(one)] = one
     return found

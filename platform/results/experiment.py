@@ -1,64 +1,17 @@
-"""What came of an experiment: a status for the whole, and a line for each seed."""
+"""What came of an experiment, from its folders alone."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from ..record.results import Checkpoint, ConfigurationResult, Results, SeedResult
+from ..record.status import ConfigurationStatus, State
 from ..storage.experiments import Experiment, Status, Trial
+from .configurations import ConfigurationOutcome, read_configurations
 from .mlflow_pages import mlflow_command, view_links
-
-
-@dataclass(frozen=True)
-class SeedResult:
-    """What came of a seed."""
-
-    seed: int
-    number: int | None  # of its configuration in a sweep
-    status: Status
-    reason: str  # why it failed, or ended early; empty otherwise
-    final: bool  # whether it ended in a way that --resume leaves as it is
-    step: int  # gradient steps done
-    metrics: dict[str, float]  # the last of each
-    best: dict[str, Any] | None  # metric, value, step
-    folder: str  # of its trial
-    policy: str | None  # its policy package; of seeds that a scheduler stopped, the best until then where that was kept
-    run_id: str | None = None  # in MLflow
-    model_version: str | None = None
-    warning: str = ""  # what its metrics give cause to doubt, as diverging values
-
-    @property
-    def score(self) -> float | None:
-        """The best metric, else the last return in an environment; None where neither was measured."""
-        if self.best is not None:
-            return float(self.best["value"])
-        return self.metrics.get("evaluation/return")
-
-
-@dataclass(frozen=True)
-class ExperimentResult:
-    """What came of an experiment, and where it lies."""
-
-    name: str
-    status: Status
-    seeds: list[SeedResult]
-    folder: str
-    tracking_uri: str
-    parent_run_id: str | None
-    models: tuple[str, ...]  # the registered models: one, where configurations learned from several datasets one for each
-    undelivered: str = ""  # what the tracking server has not got, and why
-    views: Mapping[str, str] = field(default_factory=dict[str, str])  # links into MLflow's pages, by what they show
-
-    @property
-    def model(self) -> str | None:
-        """The registered model, the first of them."""
-        return next(iter(self.models), None)
-
-    @property
-    def look(self) -> str:
-        """The command that shows the runs."""
-        return mlflow_command(self.tracking_uri)
+from .reading import differences
+from .status_reader import StatusReader
 
 
 def conclude(trials: Sequence[Trial]) -> tuple[Status, str]:
@@ -87,45 +40,85 @@ def conclude(trials: Sequence[Trial]) -> tuple[Status, str]:
     return "FAILED", f"{len(failed)} of {len(ended)} seeds failed; {which}: {about['reason']}"
 
 
-def collect(experiment: Experiment, undelivered: str = "") -> ExperimentResult:
-    """What an experiment has come to, as its folders say; also of one that is running or was stopped."""
-    seeds: list[SeedResult] = []
-    models: dict[str, None] = {}
-    overall: Status = experiment.state["status"]
-    for trial in experiment.trials():
-        ended, delivered, committed = trial.status, trial.delivered, max(trial.committed, 0)
-        for seed in trial.seeds:
-            about, note = ended.get(seed, {}), delivered.get(seed, {})
-            status: Status = about.get("status", "RUNNING" if overall == "RUNNING" else "KILLED")
-            policy = trial.folder / "policy" / f"seed-{seed}"
-            final = status == "FINISHED" or bool(about.get("final"))
-            result = SeedResult(
+def results_of(experiment: Experiment, undelivered: str = "") -> Results:
+    """What an experiment has come to; also of one that is running or was stopped. Raises StorageError.
+
+    Args:
+        experiment: Which.
+        undelivered: What the tracking server has not got, and why.
+    """
+    status = StatusReader.of(experiment).read()
+    trials = {trial.identity: trial for trial in experiment.trials()}
+    members = [[trials[one.identity] for one in each.trials if one.identity in trials] for each in status.configurations]
+    settings = [mine[0].configuration for mine in members]
+    chosen = differences(settings) if len(settings) > 1 else [{} for _ in settings]
+    outcomes: dict[str, ConfigurationOutcome] = {}
+    if (objective := status.objective) is not None:
+        outcomes = {folder: one for one in read_configurations(trials.values(), objective) for folder in one.folders}
+    tracked = experiment.folder.read_json("tracking.json") or {}
+    models = dict.fromkeys(note["registered"] for one in trials.values() for note in one.delivered.values() if "registered" in note)
+    return Results(
+        name=status.name,
+        state=status.state,
+        folder=status.folder,
+        objective=objective,
+        configurations=[
+            _configuration(each, mine, told, outcomes.get(mine[0].folder.name), status.state)
+            for each, mine, told in zip(status.configurations, members, chosen, strict=True)
+        ],
+        models=list(models),
+        tracking_uri=tracked.get("uri", ""),
+        run_id=tracked.get("run"),
+        look=mlflow_command(tracked.get("uri", "")),
+        undelivered=undelivered,
+        views=view_links(tracked),
+    )
+
+
+def _configuration(
+    now: ConfigurationStatus, trials: Sequence[Trial], chosen: dict[str, Any], came: ConfigurationOutcome | None, overall: State
+) -> ConfigurationResult:
+    return ConfigurationResult(
+        number=now.number,
+        label=now.label,
+        chosen=chosen,
+        choice=trials[0].choice_at_end,
+        algorithm=str(trials[0].configuration.get("algorithm", {}).get("name", "")),
+        dataset=str(trials[0].dataset["name"]) if came is None else came.dataset,
+        settings=trials[0].configuration,
+        state=now.state,
+        ended=came and came.ended,
+        value=now.value if came is None or came.ended is None else came.value,
+        scores=now.scores if came is None else came.scores,
+        interval=now.interval,
+        level=now.level,
+        seeds=[seed for trial in trials for seed in _seeds(trial, overall)],
+    )
+
+
+def _seeds(trial: Trial, overall: State) -> list[SeedResult]:
+    ended, delivered, committed = trial.status, trial.delivered, max(trial.committed, 0)
+    found: list[SeedResult] = []
+    for seed in trial.seeds:
+        about: Mapping[str, Any] = ended.get(seed, {})
+        note, policy = delivered.get(seed, {}), trial.folder / "policy" / f"seed-{seed}"
+        status: State = about.get("status", "RUNNING" if overall == "RUNNING" else "KILLED")
+        is_final = status == "FINISHED" or bool(about.get("final"))
+        found.append(
+            SeedResult(
                 seed=seed,
                 number=trial.number,
+                trial=trial.identity,
                 status=status,
                 reason=about.get("reason", ""),
-                final=final,
+                is_final=is_final,
                 step=about.get("step", committed),
                 metrics=about.get("metrics", {}),
-                best=about.get("best"),
-                folder=trial.folder.name,
-                policy=policy.name if final and policy.names() else None,
+                best=Checkpoint(**about["best"]) if about.get("best") else None,
+                policy=policy.name if is_final and policy.names() else None,
                 run_id=note.get("run"),
                 model_version=note.get("model"),
                 warning=about.get("warning", ""),
             )
-            seeds.append(result)
-            if "registered" in note:
-                models[note["registered"]] = None
-    tracked = experiment.folder.read_json("tracking.json") or {}
-    return ExperimentResult(
-        name=experiment.name,
-        status=overall,
-        seeds=sorted(seeds, key=lambda result: (result.number or 0, result.seed)),
-        folder=experiment.folder.name,
-        tracking_uri=tracked.get("uri", ""),
-        parent_run_id=tracked.get("run"),
-        models=tuple(models),
-        undelivered=undelivered,
-        views=view_links(tracked),
-    )
+        )
+    return found

@@ -22,7 +22,7 @@ from ..storage.experiments import Experiment, Status, Trial, flatten, is_cost
 from ..storage.folders import Folder
 from ..storage.outbox import Line, lines, newest_lines
 from ..surroundings import read_surroundings
-from .configurations import ConfigurationResult, by_configuration, objective_of, read_configurations
+from .configurations import ConfigurationOutcome, by_configuration, objective_of, read_configurations
 
 RETURN, NORMALIZED, SPEED = "evaluation/return", "evaluation/normalized_return", "time/updates_per_second"
 
@@ -158,7 +158,7 @@ class Results:
     died: bool  # its command is gone and has not said so
     tracking: dict[str, Any]  # `uri`, `run`, `experiment_id` of MLflow; empty where nothing was delivered
     surroundings: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    sweep: tuple[ConfigurationResult, ...] = ()  # of a sweep, all of them
+    sweep: tuple[ConfigurationOutcome, ...] = ()  # of a sweep, all of them
 
     @property
     def data_return(self) -> float | None:

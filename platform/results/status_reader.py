@@ -6,17 +6,17 @@ import json
 import math
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Self
 
 from ...data.errors import StorageError
+from ..record.jobs import Job
+from ..record.status import Budget, SeedStatus, State, Status, TrialStatus, main_losses, rate_of
 from ..settings.objective import Objective
-from ..storage.experiments import Experiment, Status, Trial
+from ..storage.experiments import Experiment, Trial
 from ..storage.outbox import newest_lines
 from .configurations import objective_of
 from .progress import Progress, TrialProgress
 from .reading import differences, find_experiment
-from .status import State, TrialView, View, arrange, main_losses, rate_of
 
 _POINTS = 6  # lines that a rate is measured from
 _SPEED = "time/updates_per_second"
@@ -49,15 +49,16 @@ class StatusReader:
         self._created = float(self.experiment.folder.read_json("experiment.json")["created"])
         self._about: dict[str, Trial] = {}  # by identity
         self._labels: dict[str, tuple[str, dict[str, str]]] = {}  # by identity: a name of its configuration, and what was chosen
-        self._settled: dict[str, TrialView] = {}
+        self._settled: dict[str, TrialStatus] = {}
         self._since = 0.0
 
-    def read(self, progress: Progress | None = None) -> View:
+    def read(self, progress: Progress | None = None, job: Job | None = None) -> Status:
         """The experiment now.
 
         Args:
             progress: Of the driver, where this process is the one that runs the experiment: it knows of epochs that no checkpoint
                 stands for yet.
+            job: The newest that ran it, where one is known.
 
         Raises:
             StorageError: the experiment's own files cannot be read. Trials that cannot are left out, and `trouble` says so.
@@ -73,7 +74,7 @@ class StatusReader:
         objective = _objective(experiment, self._about.values())
         metric = None if objective is None else objective.metric
 
-        def view(identity: str) -> TrialView | None:
+        def status(identity: str) -> TrialStatus | None:
             try:
                 return self._trial(identity, state, metric)
             except StorageError as error:
@@ -81,16 +82,16 @@ class StatusReader:
                 return None
 
         left = [identity for identity in self._about if identity not in self._settled]
-        read = {one.identity: one for one in self.experiment.folder.each(view, left) if one is not None}
+        read = {one.identity: one for one in self.experiment.folder.each(status, left) if one is not None}
         self._settled.update({identity: one for identity, one in read.items() if one.ended and one.is_final})
         known = {**self._settled, **read}
-        views = [known[identity] for identity in self._about if identity in known]
+        trials = [known[identity] for identity in self._about if identity in known]
         if progress is not None:
-            views = [_fresher(one, progress.trials.get(one.identity), metric) for one in views]
+            trials = [_fresher(one, progress.trials.get(one.identity), metric) for one in trials]
         search = experiment.configuration
         budget = {key: value for key, value in (search.get("budget") or {}).items() if value is not None}
         scheduler = (search.get("scheduler") or {}).get("name", "none")
-        return View(
+        return Status(
             name=experiment.name,
             folder=experiment.folder.name,
             state=state,
@@ -98,22 +99,19 @@ class StatusReader:
             created=self._created,
             since=since,
             now=now,
-            metric=metric,
-            mode="max" if objective is None else objective.direction,
-            trials=tuple(views),
-            configurations=arrange(views, objective),
-            expected=budget.get("configurations"),
-            budget=budget,
-            spent=self._spent() if {"hours", "gpu_hours"} & set(budget) else {},
+            objective=objective,
+            trials=tuple(trials),
+            budget=Budget(limits=budget, spent=self._spent() if {"hours", "gpu_hours"} & set(budget) else {}),
             may_stop="" if scheduler in ("none", "pbt") else scheduler,
-            trouble=trouble,
+            trouble=tuple(trouble),
+            job=job,
         )
 
     def _state(self, kept: Mapping[str, Any] | None) -> tuple[State, str]:
         if kept is None:
             free = self.experiment.lock.is_free()
             return ("KILLED", "its command died before training began") if free else ("PENDING", "its command is starting")
-        status: Status = kept["status"]
+        status: State = kept["status"]
         if status == "RUNNING" and self.experiment.lock.is_free():
             return "KILLED", "its command died"
         return status, str(kept.get("reason", ""))
@@ -163,24 +161,24 @@ class StatusReader:
         told = {key: (str(n), choice) for n, (key, choice) in enumerate(zip(settings, chosen, strict=True))}
         self._labels = {identity: told[key] for identity, key in keys.items()}
 
-    def _trial(self, identity: str, overall: State, metric: str | None) -> TrialView:
+    def _trial(self, identity: str, overall: State, metric: str | None) -> TrialStatus:
         trial = self._about[identity]
         configuration, chosen = self._labels[identity]
         kind = f"{trial.configuration.get('algorithm', {}).get('name')} on {trial.dataset.get('fingerprint')}"
         about: dict[str, Any] = {
             **{"identity": identity, "number": trial.number, "configuration": configuration, "chosen": chosen, "kind": kind},
-            **{"seeds": trial.seeds, "n_steps": trial.n_steps, "data": str(trial.dataset.get("fingerprint"))},
+            **{"n_steps": trial.n_steps, "data": str(trial.dataset.get("fingerprint"))},
             **{"source": str(trial.dataset.get("source") or ""), "title": trial.title},
         }
         ended = trial.status
         if len(ended) == len(trial.seeds):
-            return TrialView(**about, **_ended(trial, ended, metric))
+            return TrialStatus(**about, **_ended(trial, ended, metric))
         attempts = int(trial.folder.read("attempt") or 0)
         if not attempts:
-            return TrialView(**about, state="PENDING", step=0)
+            return TrialStatus(**about, state="PENDING", step=0, seeds=tuple(SeedStatus(seed=seed) for seed in trial.seeds))
         begun = trial.folder.written("attempt")
         committed = max(trial.committed, 0)
-        scores, losses, points, speed = _going(trial, committed, metric)
+        seeds, points, speed = _going(trial, committed, metric)
         at = max([when for when in (begun, points[-1][0] if points else None) if when is not None], default=None)
         state: State = "KILLED"
         if overall == "RUNNING":  # a trial that an earlier command began waits until this one begins it too
@@ -188,26 +186,25 @@ class StatusReader:
         elif overall == "PENDING":
             state = "PENDING"
         rate = _rate(points, len(trial.seeds), speed)
-        now: dict[str, Any] = {"step": committed, "scores": scores, "losses": losses, "rate": rate, "at": at, "attempts": attempts}
-        return TrialView(**about, **now, state=state)
+        return TrialStatus(**about, state=state, step=committed, seeds=seeds, rate=rate, at=at, attempts=attempts)
 
 
 def _ended(trial: Trial, ended: Mapping[int, Mapping[str, Any]], metric: str | None) -> dict[str, Any]:
     """What the folder of a trial says that has ended."""
     bad = {seed: about for seed, about in ended.items() if about["status"] != "FINISHED"}
-    failed = {seed: str(about.get("reason", "")) for seed, about in bad.items() if about["status"] == "FAILED"}
+    failed = {seed: str(about.get("reason") or "nobody knows why") for seed, about in bad.items() if about["status"] == "FAILED"}
     first = next(iter(bad.values()), None)
     times = [about["time"] / 1000 for about in ended.values() if "time" in about]
     speeds = [about["metrics"][_SPEED] for about in ended.values() if _SPEED in about.get("metrics", {})]
-    scores = {seed: about["metrics"][metric] for seed, about in ended.items() if metric in about.get("metrics", {})}
     return {
         "state": "FINISHED" if first is None else "FAILED" if failed else first["status"],
         "is_final": all(about["status"] == "FINISHED" or about.get("final") for about in ended.values()),
         "reason": next((str(about["reason"]) for about in (first, *ended.values()) if about and about.get("reason")), ""),
         "step": max((int(about.get("step", 0)) for about in ended.values()), default=0),
-        "scores": _finite({seed: float(value) for seed, value in scores.items() if seed not in failed}),
-        "losses": {seed: _losses(about.get("metrics", {})) for seed, about in ended.items() if seed not in failed},
-        "failed": failed,
+        "seeds": tuple(
+            SeedStatus(seed=seed, reason=failed[seed]) if seed in failed else _seed(seed, about.get("metrics", {}), metric)
+            for seed, about in ended.items()
+        ),
         "rate": speeds[0] if speeds else None,
         "at": max(times) if times else trial.folder.written("status.json"),
     }
@@ -215,10 +212,9 @@ def _ended(trial: Trial, ended: Mapping[int, Mapping[str, Any]], metric: str | N
 
 def _going(
     trial: Trial, committed: int, metric: str | None
-) -> tuple[dict[int, float], dict[int, dict[str, float]], list[tuple[float, int]], float | None]:
-    """Of a trial that has not ended: metric and losses by seed, the moments of its newest lines, and the speed that it measured."""
-    found: dict[int, float] = {}
-    losses: dict[int, dict[str, float]] = {}
+) -> tuple[tuple[SeedStatus, ...], list[tuple[float, int]], float | None]:
+    """Of a trial that has not ended: its seeds, the moments of its newest lines, and the speed that it measured."""
+    found: dict[int, dict[str, float]] = {seed: {} for seed in trial.seeds}  # the newest losses, and the newest value of the metric
     points: list[tuple[float, int]] = []
     speed: float | None = None
     for seed in trial.seeds:
@@ -227,22 +223,19 @@ def _going(
                 points.append((line.time / 1000, line.step))
                 speed = line.metrics.get(_SPEED) if speed is None else speed
             if n == 0:
-                losses[seed] = _losses(line.metrics)
-            if metric in line.metrics and seed not in found:
-                found[seed] = line.metrics[metric]
-            if (metric is None or seed in found) and (n + 1 >= _POINTS or seed != trial.seeds[0]):
+                found[seed] |= {name: line.metrics[name] for name in main_losses(line.metrics)}
+            if metric is not None and metric in line.metrics:
+                found[seed].setdefault(metric, line.metrics[metric])
+            if (metric is None or metric in found[seed]) and (n + 1 >= _POINTS or seed != trial.seeds[0]):
                 break
-    return _finite(found), losses, points[::-1], speed
+    return tuple(_seed(seed, metrics, metric) for seed, metrics in found.items()), points[::-1], speed
 
 
-def _losses(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The losses to show of a seed's newest metrics."""
-    return {name: float(metrics[name]) for name in main_losses(metrics)}
-
-
-def _finite(scores: Mapping[int, float]) -> dict[int, float]:
-    """Scores without those that are no numbers, which nothing can be compared with."""
-    return {seed: value for seed, value in scores.items() if math.isfinite(value)}
+def _seed(seed: int, metrics: Mapping[str, float], metric: str | None) -> SeedStatus:
+    """A seed by its newest metrics. A score that is no number is left out: nothing can be compared with it."""
+    score = metrics.get(metric, math.nan) if metric is not None else math.nan
+    losses: dict[str, float | None] = {name: float(metrics[name]) for name in main_losses(metrics)}
+    return SeedStatus(seed=seed, score=float(score) if math.isfinite(score) else None, losses=losses)
 
 
 def _rate(points: list[tuple[float, int]], n_seeds: int, speed: float | None) -> float | None:
@@ -251,18 +244,22 @@ def _rate(points: list[tuple[float, int]], n_seeds: int, speed: float | None) ->
     return speed if measured is None else measured * n_seeds
 
 
-def _fresher(view: TrialView, now: TrialProgress | None, metric: str | None) -> TrialView:
+def _fresher(trial: TrialStatus, now: TrialProgress | None, metric: str | None) -> TrialStatus:
     """What the driver knows beyond the folder of a trial."""
-    if now is None or view.ended:
-        return view
+    if now is None or trial.ended:
+        return trial
     if now.state != "RUNNING":  # handed out and waiting for a place, or not handed out yet
-        return replace(view, state="PENDING") if now.state is None else view
-    scores = _finite({seed: float(last[metric]) for seed, last in now.metrics.items() if metric in last} if metric else {})
-    losses = {seed: _losses(last) for seed, last in now.metrics.items()}
-    rate = _rate(list(now.moments), len(view.seeds), view.rate)
-    at = max([when for when in (view.at, now.moments[-1][0] if now.moments else None) if when is not None], default=None)
-    newest: dict[str, Any] = {"scores": {**view.scores, **scores}, "losses": {**view.losses, **losses}, "rate": rate, "at": at}
-    return replace(view, state="RUNNING", step=max(now.step, view.step), **newest)
+        return trial.model_copy(update={"state": "PENDING"}) if now.state is None else trial
+    seeds = [_newer(one, now.metrics[one.seed], metric) if one.seed in now.metrics else one for one in trial.seeds]
+    rate = _rate(list(now.moments), len(seeds), trial.rate)
+    at = max([when for when in (trial.at, now.moments[-1][0] if now.moments else None) if when is not None], default=None)
+    newest = {"state": "RUNNING", "step": max(now.step, trial.step), "seeds": tuple(seeds), "rate": rate, "at": at}
+    return trial.model_copy(update=newest)
+
+
+def _newer(one: SeedStatus, metrics: Mapping[str, float], metric: str | None) -> SeedStatus:
+    found = _seed(one.seed, metrics, metric)
+    return found if found.score is not None else found.model_copy(update={"score": one.score})
 
 
 def _objective(experiment: Experiment, trials: Iterable[Trial]) -> Objective | None:

@@ -106,6 +106,10 @@ class RllibAlgorithm:
         other._built = other._transitions = other._folder = other._random = other._state = None  # what this one may have begun
         return other
 
+    def acts(self) -> bool:
+        """All of RLlib's have a policy."""
+        return True
+
     def learns_values(self) -> bool:
         """Values are not shown: RLlib's algorithms keep them in ways of their own."""
         return False

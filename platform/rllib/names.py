@@ -11,13 +11,3 @@ EXACT = ("BC", "IQL", "MARWIL")  # go on from a checkpoint bit for bit, on a CPU
 def rllib_names() -> list[str]:
     """Every name that a config may say, sorted."""
     return sorted(PREFIX + name for name in (*ONLINE, *OFFLINE))
-
-
-def is_rllib(name: object) -> bool:
-    """Whether a name means an algorithm of RLlib, be there one or not."""
-    return isinstance(name, str) and name.startswith(PREFIX)
-
-
-def is_online(name: object) -> bool:
-    """Whether a name means an algorithm of RLlib that learns in an environment, so that a dataset is not needed."""
-    return isinstance(name, str) and name.removeprefix(PREFIX) in ONLINE and name.startswith(PREFIX)

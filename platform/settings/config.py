@@ -13,8 +13,8 @@ from ...data.errors import ConfigError
 from ...data.spec import Environment
 from ...data.uris import without_password
 from ..places import environment_place
-from ..rllib.names import is_rllib
-from .online import OnlineConfig, is_online
+from ..subjects.kind import is_online, kind_of, make_algorithm
+from .online import OnlineConfig
 from .plugins import import_plugins, located
 
 if TYPE_CHECKING:
@@ -241,8 +241,7 @@ class ExperimentConfig(Conditions, _Subject):
     def _check(self) -> Self:
         self._check_dataset()
         self.make_algorithm(self.seeds[0])
-        if is_rllib(self.algorithm.name):
-            self._check_rllib()
+        kind_of(self.algorithm.name).check(self)
         if self.is_online and self.resources.gpu == "auto":
             raise ConfigError(f"resources.gpu is auto, which is for what learns from data: {self.algorithm.name} needs a number.")
         if self.resources.gpu != "auto" and self.resources.gpu > 1:
@@ -256,8 +255,7 @@ class ExperimentConfig(Conditions, _Subject):
         name, said = self.algorithm.name, f"resources.gpu is {n:g}"
         if n != int(n):
             raise ConfigError(f"{said}: a trial has a part of one GPU, or whole ones, as {int(n)} or {int(n) + 1}.")
-        if is_rllib(name) or self.is_online:
-            why = "RLlib's learner has one GPU" if is_rllib(name) else "it learns while it acts, in one process"
+        if why := kind_of(name).one_gpu or ("it learns while it acts, in one process" if self.is_online else ""):
             raise ConfigError(f"{said}, and {name} trains on one: {why}. Choose 1 or a part of it.")
         algorithm = self.make_algorithm(self.seeds[0])
         settings = algorithm.check_settings()
@@ -286,26 +284,14 @@ class ExperimentConfig(Conditions, _Subject):
         if self.dataset is None and self.evaluation is not None and self.evaluation.holdout:
             raise ConfigError(f"evaluation.holdout is {self.evaluation.holdout}, a share of a dataset's episodes: there is none.")
 
-    def _check_rllib(self) -> None:
-        if self.online is not None:
-            raise ConfigError(f"online is for d3ray's own algorithms: how {self.algorithm.name} acts, its own settings say.")
-        if self.evaluation is not None and self.evaluation.holdout:
-            raise ConfigError(f"evaluation.holdout is {self.evaluation.holdout}; it measures d3ray's own algorithms only.")
-        if self.resources.gpu == "auto":
-            raise ConfigError(f"resources.gpu is auto, which is for d3ray's own algorithms: {self.algorithm.name} needs a number.")
-
     def make_algorithm(self, seed: int, device: str | None = None) -> Algorithm:
         """The algorithm, unfitted. Raises ConfigError."""
-        from .algorithms import make_algorithm  # brings torch, which `--help` does without
-
         choice = {"name": self.algorithm.name, "preset": self.algorithm.preset, **self.algorithm.settings}
         return make_algorithm(choice, seed=seed, device=device)
 
     def why_not_longer(self, first: int) -> str:
         """Why an experiment that was begun for `first` steps cannot go on to these, a clause; empty: it can, bit for bit."""
-        from .longer import why_not_longer  # brings torch
-
-        return why_not_longer(self, first)
+        return kind_of(self.algorithm.name).why_not_longer(self, first)
 
     @property
     def experiment(self) -> str:

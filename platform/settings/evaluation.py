@@ -13,7 +13,6 @@ from ...data.errors import ConfigError
 from ...data.random import bits, fold, root_key
 from ...data.spec import Dict, Discrete, Environment, MultiDiscrete, ObservationSpace, Spec, Tuple, kinds_text, space_columns
 from ..places import Data
-from ..rllib.names import is_rllib
 from .config import EvaluationConfig
 
 
@@ -28,7 +27,7 @@ def environment_to_play(config: EvaluationConfig, dataset: Data, algorithm: Algo
     Raises:
         ConfigError: there is neither, and nothing is held out; or what cannot play is to, or nothing of it is held out.
     """
-    if algorithm is not None and not is_rllib(algorithm.name) and not algorithm.acts():
+    if algorithm is not None and not algorithm.acts():
         if config.environment is not None or not config.holdout:
             raise ConfigError(f"evaluation: {algorithm.name} has no policy that could play: say {{holdout: 0.1}} alone.")
         return None
@@ -77,7 +76,7 @@ def measured(
     if environment is not None:
         found += ["evaluation/normalized_return"] * (reference_in(environment_id(environment), dataset.name) is not None)
     if config is not None and config.holdout:
-        if is_rllib(algorithm.name) or algorithm.acts():
+        if algorithm.acts():
             found.append("holdout/action_match" if dataset.spec.discrete else "holdout/action_error")
         if algorithm.models_dynamics and isinstance(dataset, Dataset):
             found += [f"holdout/{name}" for name in names_of_model(int(max(dataset.episodes.steps)))]

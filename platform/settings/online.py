@@ -1,13 +1,11 @@
-"""Trials that learn while they act: which they are, and the settings that such have beside those of their algorithm."""
+"""The settings that trials have which learn while they act, beside those of their algorithm."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
 from ...algos.online.settings import Alternation
-from ...algos.registry import online_names
 from ...data.config import setting
-from ..rllib.names import is_online as is_rllibs
 
 
 class OnlineConfig(Alternation):
@@ -30,8 +28,3 @@ class OnlineConfig(Alternation):
         """What an online run is told: what says no more than a default is left out, for some algorithms have no place for it."""
         told = {name: value for name, value in self if value != type(self).model_fields[name].default}
         return {name: value for name, value in told.items() if not name.startswith("actor")}
-
-
-def is_online(name: object) -> bool:
-    """Whether an algorithm of that name learns from what it does alone, so that a dataset is not needed."""
-    return name in online_names() or is_rllibs(name)

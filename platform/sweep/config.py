@@ -8,10 +8,9 @@ from pydantic import Field, model_validator
 
 from ...data.config import setting
 from ...data.errors import ConfigError
-from ..rllib.names import is_rllib
 from ..settings.config import EVALUATED, EvaluationConfig, ExperimentConfig, Limits, all_seeds_together
 from ..settings.objective import Objective
-from ..settings.online import is_online
+from ..subjects.kind import is_online, kind_of
 from .scheduler_config import PBT, NoScheduler, SchedulerConfig
 from .search_space import ALGORITHM, DATASET, Configuration, SearchSpace, applied
 from .searchers import SearcherConfig
@@ -80,7 +79,7 @@ class SweepConfig(ExperimentConfig):
         return self
 
     def _check_population(self, chosen: PBT, space: SearchSpace) -> None:
-        if self.online is not None or any(is_rllib(name) or is_online(name) for name in space.algorithms):
+        if self.online is not None or any(is_online(name) or not kind_of(name).has_coefficients for name in space.algorithms):
             raise ConfigError("scheduler: pbt changes coefficients while a trial trains, which is for what learns from data.")
         if len(space.algorithms) > 1:
             raise ConfigError("scheduler: in pbt one trial goes on from another's weights, so all must have one algorithm.")

@@ -21,7 +21,8 @@ from ..experiment.checks import check_data, check_place, describe_dataset
 from ..experiment.run import carry_out
 from ..places import open_place
 from ..planning.models import with_kept_model
-from ..results.configurations import SweepResult, outcome, read_configurations
+from ..record.results import Results
+from ..results.configurations import outcome
 from ..results.progress import OnProgress
 from ..settings.config import ExperimentConfig, asked
 from ..storage.experiments import Experiment, Trial
@@ -167,7 +168,7 @@ def run_sweep(
     replace: bool = False,
     trial: str | None = None,
     on_progress: OnProgress | None = None,
-) -> SweepResult:
+) -> Results:
     """Searches until the budget is spent or there is nothing more to try.
 
     Args:
@@ -184,9 +185,7 @@ def run_sweep(
     """
     if trial is not None and config.scheduler.name == "pbt":
         raise ConfigError("The trials of a population go on together: leave the trial out.")
-    result = carry_out(sweep_work(config), resume=resume, replace=replace, trial=trial, on_progress=on_progress)
-    experiment = Experiment.look(config.storage_place, config.experiment)
-    return SweepResult(result, config.objective, read_configurations(experiment.trials(), config.objective))
+    return carry_out(sweep_work(config), resume=resume, replace=replace, trial=trial, on_progress=on_progress)
 
 
 def sweep_work(config: SweepConfig) -> Work:

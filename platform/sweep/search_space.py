@@ -15,13 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
 from typing import Any
 
-from ...algos.registry import algorithm_class
 from ...algos.spellings import known_as
-from ...data.config import former_names, recorded
+from ...data.config import recorded
 from ...data.errors import ConfigError, D3rayError, did_you_mean
-from ..rllib.names import is_rllib
-from ..settings.algorithms import check_name, make_algorithm, subject_names
 from ..settings.config import AlgorithmChoice, ExperimentConfig
+from ..subjects.kind import check_name, kind_of, subject_names
 from .spaces import KINDS, Choice, Space, read_space
 
 Configuration = dict[str, Any]
@@ -183,10 +181,7 @@ def _check_words(name: str, space: Space) -> None:
 
 
 def _fields(algorithm: str) -> list[str]:
-    if is_rllib(algorithm):
-        return list(make_algorithm({"name": algorithm}, seed=0).check_settings().model_dump())
-    config = algorithm_class(algorithm).Config
-    return ["preset", *config.model_fields, *former_names(config)]
+    return kind_of(algorithm).settings_of(algorithm)
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from fastapi.responses import Response
 
 from ...data.errors import ConfigError, DataError
 from .. import api as d3ray
-from ..api.told import ConfigurationResult, Results
+from ..record.results import ConfigurationResult, Results
 from .site import At, Site, as_cell
 
 router = APIRouter(prefix="/compare")

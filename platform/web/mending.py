@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import urlencode
 
-from ..api.told_data import Finding
+from ..record.datasets import Finding
 
 _BELOW = "below, under “Bring it in again”"
 _DATASETS = "on the page of datasets"

@@ -9,8 +9,9 @@ from typing import Any
 
 from ...data.errors import ConfigError, D3rayError, did_you_mean
 from .. import api as d3ray
-from ..api.told import AlgorithmAbout, JobName
-from ..api.told_data import Inspected
+from ..record.datasets import Inspected
+from ..record.jobs import JobName
+from ..record.settings import AlgorithmAbout
 from ..yaml_text import parse_value, to_block
 from .compare import flat
 from .datasets import environment_id

@@ -12,7 +12,7 @@ from .. import api as d3ray
 from .records import Waiting
 
 if TYPE_CHECKING:
-    from ..api.told import JobName
+    from ..record.jobs import JobName
     from .site import Site
 
 _LOOK_SECONDS = 2.0

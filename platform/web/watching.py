@@ -11,8 +11,8 @@ from typing import Any
 
 from ...data.errors import ConfigError
 from .. import api as d3ray
-from ..api.told import Status
-from ..api.told_data import DatasetStatus, Inspected
+from ..record.datasets import DatasetStatus, Inspected
+from ..record.status import Status
 
 _STATUS_SECONDS = 0.5  # for which what was read serves every viewer
 ROWS_SECONDS = 1.0

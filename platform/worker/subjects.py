@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from ...algos.base import Algorithm
-from ...algos.export.model_packing import write_model_package
-from ...algos.export.packing import write_package as write_own_package
-from ...algos.learning.setup import config_for_dataset
-from ...algos.saving.checkpoint import read_checkpoint
-from ...algos.saving.saving import load
 from ...algos.stack import Stack
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError
 from ...data.spec import Environment
 from ..places import Data
-from ..rllib.algorithm import RllibAlgorithm
-from ..rllib.export import write_package as write_rllib_package
-from ..rllib.names import is_rllib
-from ..settings.algorithms import make_algorithm
 from ..settings.config import EvaluationConfig
 from ..settings.evaluation import environment_to_play
-from ..settings.online import OnlineConfig, is_online
+from ..settings.online import OnlineConfig
 from ..storage.experiments import Package
+from ..subjects.kind import is_online, kind_of, make_algorithm
 from .actors import RayActors
 from .in_turn import InTurn
 from .online import OnlineMember
@@ -46,12 +37,11 @@ def make_subject(
     """What a trial trains: the algorithm of one seed, or several seeds: as a stack, or in turn. Raises ConfigError."""
     first = make_algorithm(choice, seed=seeds[0], device=device)
     place = learns_in(first, dataset, evaluation, online)
-    if is_rllib(first.name):
-        members = [cast("RllibAlgorithm", first).for_run(seed, dataset, place) for seed in seeds]
-    elif place is not None:
+    members = kind_of(first.name).members(first, seeds, dataset, place)
+    if members is None and place is not None:
         own = [make_algorithm(choice, seed=seed, device=device) for seed in seeds]
         members = [_member(one, place, dataset, online, num_cpus=actor_cpu, plugins=tuple(plugins)) for one in own]
-    else:
+    if members is None:
         return first if len(seeds) == 1 else Stack(first, seeds)
     return InTurn(first, members)
 
@@ -86,38 +76,15 @@ def check_data(
 ) -> None:
     """Raises ConfigError or DataError before any work where an algorithm cannot be trained on a dataset, or while it acts."""
     place = learns_in(algorithm, dataset, evaluation, online)
-    if is_rllib(algorithm.name):
-        cast("RllibAlgorithm", algorithm).for_run(algorithm.seed, dataset, place).spec_of()
-    elif place is not None:
-        member = _member(algorithm, place, dataset, online)
-        member.run.close()
+    kind = kind_of(algorithm.name)
+    if place is None or kind.members(algorithm, [algorithm.seed], dataset, place) is not None:
+        kind.check_data(algorithm, dataset, place)
     else:
-        config_for_dataset(algorithm, cast("Dataset", dataset))
+        _member(algorithm, place, dataset, online).run.close()
 
 
 def leaves(algorithm: Algorithm) -> Package | None:
     """What it leaves to be taken away, a policy or a model of the dynamics; None where it values another's policy."""
-    if is_rllib(algorithm.name) or algorithm.acts():
+    if algorithm.acts():
         return "policy"
     return "model" if algorithm.models_dynamics else None
-
-
-def write_package(
-    algorithm: Algorithm, folder: Path, dataset: Data, environment: str | Environment | None, run: str, holdout: float = 0.0
-) -> None:
-    """What a trained algorithm leaves, as a package. Arguments and errors as `algos.export.packing.write_package`'s."""
-    if is_rllib(algorithm.name):
-        write_rllib_package(cast("RllibAlgorithm", algorithm), folder, dataset, environment, run)
-    elif leaves(algorithm) == "model":
-        write_model_package(algorithm, folder, cast("Dataset", dataset), environment, run)
-    else:
-        write_own_package(algorithm, folder, cast("Dataset", dataset), environment, run, holdout)
-
-
-def load_best(algorithm: Algorithm, folder: Path, device: str | None) -> Algorithm:
-    """The algorithm of a kept checkpoint, where `algorithm` is what the trial has reached. Raises StorageError."""
-    if not is_rllib(algorithm.name):
-        return load(folder, device)
-    tensors, meta, _ = read_checkpoint(folder)
-    reached = cast("Any", algorithm)
-    return reached.for_run(reached.seed, reached.dataset, reached.environment).load_state(tensors, meta)

@@ -22,13 +22,13 @@ from ...algos.stack import Stack
 from ...data.config import Config
 from ...data.errors import ConfigError, D3rayError, StorageError, did_you_mean
 from ..cluster.gpus import check_gpu, ran_out
-from ..settings.algorithms import streams
 from ..settings.evaluation import environment_to_play, scorers
 from ..settings.plugins import import_plugins
 from ..storage.experiments import CANCELLED, Trial, asked_to_stop, is_better
 from ..storage.folders import Folder
 from ..storage.outbox import Outbox
 from ..storage.writer import FencedError, Writer
+from ..subjects.kind import kind_of, streams
 from ..surroundings import describe_machine, this_machine
 from ..words import time_text
 from .decisions import Exploit, donated, exploits_of, forget_donated, stop_of
@@ -36,7 +36,7 @@ from .host_memory import keep_freed_memory
 from .in_turn import InTurn
 from .opened_data import check_recorded, in_memory, open_dataset
 from .returns import Every, Returns
-from .subjects import Subject, leaves, load_best, make_subject, write_package
+from .subjects import Subject, leaves, make_subject
 from .system_metrics import SystemMetrics
 from .trial_config import TrialConfig
 
@@ -471,13 +471,13 @@ class TrialRun:
         algorithm = self.one(seed)
         if seed in self.best:
             with (folder / "best" / f"seed-{seed}").as_local() as best:
-                algorithm = load_best(algorithm, best, self.config.device)
+                algorithm = kind_of(algorithm.name).load(algorithm, best, self.config.device)
         evaluation = self.config.evaluation
         environment = environment_to_play(evaluation, self.dataset) if evaluation else self.dataset.environment
         with (folder / kind).scratch() as scratch:
             run = f"{folder.above.above.label}/{folder.label}, seed {seed}"
             holdout = evaluation.holdout if evaluation else 0.0
-            write_package(algorithm, scratch / "package", self.dataset, environment, run, holdout)
+            kind_of(algorithm.name).write_package(algorithm, scratch / "package", self.dataset, environment, run, holdout)
             with folder.commit_lock():
                 self.writer.check()
                 (folder / kind).put_tree(scratch / "package", f"seed-{seed}")

@@ -10,7 +10,7 @@ from d3ray.algos import spellings
 from d3ray.algos.registry import algorithm_class, algorithm_names, online_names
 from d3ray.data.errors import ConfigError
 from d3ray.jobs.command.running import BAD_INPUT, run_command
-from d3ray.platform.settings.algorithms import check_name, subject_names
+from d3ray.platform.subjects.kind import check_name, subject_names
 
 EVERY = [*algorithm_names(), *online_names()]
 MEANT = {

@@ -16,6 +16,7 @@ PLATFORM_ONLY = ("ray", "mlflow")
 MOST = 24  # Python files of a folder, so that a reader can hold it in mind
 PAGE = (
     "platform.api",
+    "platform.record",
     "platform.web",
     "platform.words",
     "platform.yaml_text",
@@ -188,7 +189,7 @@ def test_an_import_from_below_is_not(house: Path, file: str, source: str) -> Non
 @pytest.mark.parametrize(
     ("source", "complaint"),
     [
-        ("from .. import api as d3ray\nfrom ..api.told import Status\nfrom ...data.errors import ConfigError", None),
+        ("from .. import api as d3ray\nfrom ..record.status import Status\nfrom ...data.errors import ConfigError", None),
         ("import fastapi, json\nfrom ..words import count\nfrom ..yaml_text import to_block\nfrom . import site", None),
         ("from ..storage.experiments import Experiment", "imports platform.storage.experiments.Experiment"),
         ("def f():\n    from ...data.dataset import Dataset", "imports data.dataset.Dataset"),

@@ -11,7 +11,7 @@ import pytest
 from d3ray.algos.export.package import read_package
 from d3ray.data.dataset import Dataset
 from d3ray.jobs.command.running import run_command
-from d3ray.platform.results.experiment import collect
+from d3ray.platform.results.experiment import results_of
 from d3ray.platform.results.reading import find_experiment
 
 pytest.importorskip("ale_py", reason="Atari's games come with the extra atari")
@@ -29,7 +29,7 @@ def test_pong_passes_every_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     playing = ["evaluation.episodes=1", "evaluation.epsilon=0.001", "evaluation.every=2000"]
     where = f"storage={tmp_path / 'results'}"
     assert run_command("train", ["pong", *learning, *playing, "name=player", where]) == 0
-    (seed,) = collect(find_experiment(str(tmp_path / "results"), "player")).seeds
+    (seed,) = results_of(find_experiment(str(tmp_path / "results"), "player")).seeds
     assert (seed.status, seed.step) == ("FINISHED", 2_000)
     assert np.isfinite(seed.metrics["train/critic_loss"])
     assert -21 <= seed.metrics["evaluation/return"] <= 21

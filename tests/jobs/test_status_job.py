@@ -75,7 +75,7 @@ def test_a_real_one_while_it_runs_and_after_it_was_killed(tmp_path: Path, capsys
 
     def view() -> Any:
         try:
-            return run(StatusConfig(experiment="real", storage=str(storage))).views["real"]
+            return run(StatusConfig(experiment="real", storage=str(storage))).experiments["real"]
         except ConfigError:
             return None
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,9 @@ from d3ray.data.errors import StorageError
 from d3ray.jobs.command.options import resolve
 from d3ray.jobs.command.running import BAD_INPUT, INTERRUPTED, run_command
 from d3ray.jobs.training.sweep import SweepConfig, describe, run
-from d3ray.platform.results.configurations import ConfigurationResult, Outcome, SweepResult
-from d3ray.platform.results.experiment import ExperimentResult
+from d3ray.platform.record.results import ConfigurationResult, Results, SeedResult
 from d3ray.platform.settings.objective import Objective
+from d3ray.platform.statistics import summarise
 from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.sweep.run import sweep_work
 
@@ -90,19 +91,37 @@ def test_what_cannot_be_is_said_in_a_sentence(
     assert not (tmp_path / "results").exists()
 
 
-def _result(configurations: tuple[ConfigurationResult, ...], seeds: str = "mean") -> SweepResult:
-    experiment = ExperimentResult("tiny", "FINISHED", [], "/results/tiny", "sqlite:////results/mlflow.db", "run", ("tiny",))
-    return SweepResult(experiment, Objective.checked({"metric": "evaluation/return", "seeds": seeds}), configurations)
+def _results(*configurations: ConfigurationResult, seeds: str = "mean") -> Results:
+    objective = Objective.checked({"metric": "evaluation/return", "seeds": seeds})
+    place: dict[str, Any] = {"folder": "/results/tiny", "tracking_uri": "", "run_id": "run", "look": "mlflow ui"}
+    return Results(
+        name="tiny", state="FINISHED", objective=objective, configurations=list(configurations), models=["tiny"], **place
+    )
 
 
-def _configuration(number: int, outcome: Outcome | None, *values: float, dataset: str = "one") -> ConfigurationResult:
-    choice = {"algorithm.gamma": 0.9 + number / 100}
-    return ConfigurationResult(number, choice, dataset, outcome, dict(enumerate(values)), {}, (f"/results/tiny/trials/{number}",))
+def _configuration(number: int, ended: Any, value: float | None, *scores: float, dataset: str = "one") -> ConfigurationResult:
+    seed = SeedResult(seed=0, number=number, trial=str(number), status="FINISHED", is_final=True, step=40, metrics={})
+    return ConfigurationResult(
+        number=number,
+        label="",
+        chosen={},
+        choice={"algorithm.gamma": 0.9 + number / 100},
+        algorithm="DQN",
+        dataset=dataset,
+        settings={},
+        state="FINISHED",
+        ended=ended,
+        value=value,
+        scores=dict(enumerate(scores)),
+        interval=summarise(scores).interval if len(scores) > 1 else None,
+        level=None,
+        seeds=[seed],
+    )
 
 
 def test_the_summary_names_the_best_its_settings_and_where_to_look() -> None:
-    finished, stopped = Outcome("finished", 3.0, 40), Outcome("stopped", 9.0, 20)
-    said = describe(_result((_configuration(0, finished, 2.0, 4.0), _configuration(1, stopped, 9.0), _configuration(2, None))))
+    finished = _configuration(0, "finished", 3.0, 2.0, 4.0)
+    said = describe(_results(finished, _configuration(1, "stopped", 9.0, 9.0), _configuration(2, None, None)))
     assert said.made.splitlines() == [
         "tiny: 3 configurations: 1 finished, 1 stopped.",
         "                   gamma  evaluation/return  interval below 95 %  seeds",
@@ -113,15 +132,15 @@ def test_the_summary_names_the_best_its_settings_and_where_to_look() -> None:
         "    algorithm.gamma: 0.9",
     ]
     assert said.look["best policies"] == "/results/tiny/trials/0/policy"
-    assert said.look["runs"] == "mlflow ui --backend-store-uri sqlite:////results/mlflow.db"
+    assert said.look["runs"] == "mlflow ui"
     assert said.look["make it the champion"] == "d3ray promote tiny"
     assert said.failed == ""
-    bound = describe(_result((_configuration(0, Outcome("finished", -3.3, 40), 2.0, 4.0),), "lower_bound"))
+    bound = describe(_results(_configuration(0, "finished", -3.3, 2.0, 4.0), seeds="lower_bound"))
     assert "evaluation/return -3.3 (lower bound; mean 3), interval below 95 % 2 to 4, 2 seeds" in bound.made
-    two = describe(_result((_configuration(0, finished, 3.0), _configuration(1, finished, 3.0, dataset="two"))))
+    two = describe(_results(_configuration(0, "finished", 3.0, 3.0), _configuration(1, "finished", 3.0, 3.0, dataset="two")))
     assert "  best on one: configuration 0" in two.made
     assert "  best on two: configuration 1, evaluation/return 3, 1 seed" in two.made
-    nothing = describe(_result((_configuration(0, Outcome("failed", None, 0)),)))
+    nothing = describe(_results(_configuration(0, "failed", None)))
     assert "there is no best one" in nothing.made
 
 
@@ -129,7 +148,7 @@ def test_a_sweep_that_has_ended_ends_well_where_its_configurations_cannot_be_com
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, _ = resolve(SweepConfig, file, [f"storage={tmp_path / 'results'}"])
-    monkeypatch.setattr("d3ray.platform.sweep.run.run_sweep", lambda *_, **__: _result(()))
+    monkeypatch.setattr("d3ray.platform.sweep.run.run_sweep", lambda *_, **__: _results())
     work = sweep_work(config)
     Experiment.begin(config.storage_place, config.experiment, work.configuration, work.about).close()
     assert "there is no best one" in run(config).made  # it has no trials

@@ -1,4 +1,4 @@
-"""The live view: on terminals of any size, in a real one that is resized and interrupted, and in a log."""
+"""The live status: on terminals of any size, in a real one that is resized and interrupted, and in a log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import sys
 import termios
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from rich.console import Console
 from d3ray.jobs.views import live_view
 from d3ray.jobs.views.live_view import showing
 from d3ray.jobs.views.view_text import Drawing, duration, line, number, seeds_words, time_left
-from d3ray.platform.results.status import View
+from d3ray.platform.record.status import Status
 from d3ray.platform.results.status_reader import StatusReader
 from d3ray.platform.storage.experiments import Experiment
 
@@ -55,23 +54,23 @@ def sweep(storage: Path, n_configurations: int = 40) -> Experiment:
     return experiment
 
 
-def drawn(view: View, width: int, height: int, rows: int | None = None) -> list[str]:
+def drawn(status: Status, width: int, height: int, rows: int | None = None) -> list[str]:
     console = Console(width=width, height=height, file=io.StringIO(), highlight=False, color_system=None)
-    console.print(Drawing(view, rows), height=height - 1)
+    console.print(Drawing(status, rows), height=height - 1)
     return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> View:
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Status:
     folder = tmp_path_factory.mktemp("sweep")
     experiment = sweep(folder)
-    view = StatusReader(str(folder), experiment.name).read()
+    status = StatusReader(str(folder), experiment.name).read()
     experiment.close()
-    return view
+    return status
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (200, 60), (80, 14), (50, 20), (30, 12)])
-def test_it_fits_the_terminal(seen: View, width: int, height: int) -> None:
+def test_it_fits_the_terminal(seen: Status, width: int, height: int) -> None:
     lines = drawn(seen, width, height)
     assert len(lines) <= height - 1 or height <= 14
     assert max(map(len, lines)) <= width
@@ -84,7 +83,7 @@ def test_it_fits_the_terminal(seen: View, width: int, height: int) -> None:
     assert len(numbers) + (int(hidden[1]) if hidden else 0) == 40
 
 
-def test_what_runs_and_the_best_of_the_rest_come_first(seen: View) -> None:
+def test_what_runs_and_the_best_of_the_rest_come_first(seen: Status) -> None:
     lines = drawn(seen, 80, 24)
     rows = [row.split()[:2] for row in lines if re.match(r" +\d+  ", row)]
     running = [row for row in rows if row[1] == "running"]
@@ -110,8 +109,8 @@ def test_seeds_of_one_configuration_have_a_row_each(tmp_path: Path) -> None:
         experiment, (2,), ended={2: {"status": "FAILED", "reason": DIVERGED, "final": True, "step": 217, "time": now * 1000}}
     )
     write_trial(experiment, (3,))
-    view = StatusReader(str(tmp_path), "three").read()
-    lines = [row.rstrip() for row in drawn(view, 80, 24)]
+    status = StatusReader(str(tmp_path), "three").read()
+    lines = [row.rstrip() for row in drawn(status, 80, 24)]
     assert lines[0].startswith("three  running for ")
     assert re.search(r"about .* left, until \d\d:\d\d$", lines[0])
     assert lines[2] == "4 seeds of 1,000 updates: 1 running, 1 pending, 1 failed"
@@ -122,7 +121,7 @@ def test_seeds_of_one_configuration_have_a_row_each(tmp_path: Path) -> None:
     assert lines[8].split() == ["3", "pending", "0", "0", "%"]
     assert lines[-1].endswith(f"seed 2: {DIVERGED}")
     assert max(map(len, lines)) <= 80
-    said = line(view)
+    said = line(status)
     assert said.startswith("three: 45 % of 4 seeds of 1,000 updates, 20 updates/s, about ")
     assert said.endswith("; 1 running, 1 pending, 1 failed")  # no mean: seed 3 has not been measured
 
@@ -131,12 +130,14 @@ def test_an_epoch_that_takes_longer_than_those_before_it_has_no_time_left_that_i
     experiment = begin(tmp_path, "one")
     now = time.time()
     write_trial(experiment, (0,), epochs=[(100 * k, now - 90 + 10 * k, {0: 1.0}) for k in range(1, 10)])  # the last is due in 10 s
-    view = StatusReader(str(tmp_path), "one").read()
-    assert time_left(view.at(now + 5)).startswith("about 5 s left, until ")
-    assert time_left(view.at(now + 15)) == "time left: unknown, this epoch takes longer than those before it"
-    resumed = replace(view, trials=tuple(replace(trial, state="PENDING") for trial in view.trials))  # no worker has begun yet
+    status = StatusReader(str(tmp_path), "one").read()
+    assert time_left(status.later(now + 5)).startswith("about 5 s left, until ")
+    assert time_left(status.later(now + 15)) == "time left: unknown, this epoch takes longer than those before it"
+    resumed = status.model_copy(
+        update={"trials": tuple(one.model_copy(update={"state": "PENDING"}) for one in status.trials)}
+    )  # no worker has begun yet
     assert time_left(resumed) == "time left: unknown before training goes on"
-    fresh = replace(resumed, trials=tuple(replace(trial, step=0) for trial in resumed.trials))
+    fresh = resumed.model_copy(update={"trials": tuple(one.model_copy(update={"step": 0}) for one in resumed.trials)})
     assert time_left(fresh) == "time left: unknown before the first epoch"
 
 
@@ -344,18 +345,19 @@ def test_losses_are_shown_the_critics_and_the_actors_first(tmp_path: Path) -> No
     losses = {"train/imitation_loss": 3.0, "train/critic_loss": 0.25, "train/actor_loss": -1.5, "holdout/critic_loss": 9.0}
     experiment = begin(tmp_path, "one")
     write_trial(experiment, (0,), epochs=[(100, time.time() - 1, {0: -480.0})], losses=losses)
-    view = StatusReader(str(tmp_path), "one").read()
+    status = StatusReader(str(tmp_path), "one").read()
     experiment.close()
 
-    def table(view: View, width: int) -> tuple[list[str], list[str]]:
-        heads, row = drawn(view, width, 24)[-2:]
+    def table(status: Status, width: int) -> tuple[list[str], list[str]]:
+        heads, row = drawn(status, width, 24)[-2:]
         return heads.split()[4:], row.split()[5:]
 
-    assert table(view, 80) == (["return", "critic_loss", "updates/s"], ["-480.00", "0.25", "77"])
-    assert table(view, 120) == (["return", "critic_loss", "actor_loss", "updates/s"], ["-480.00", "0.25", "-1.500", "77"])
-    bare = replace(view, metric=None, configurations=tuple(replace(one, value=None) for one in view.configurations))
+    assert table(status, 80) == (["return", "critic_loss", "updates/s"], ["-480.00", "0.25", "77"])
+    assert table(status, 120) == (["return", "critic_loss", "actor_loss", "updates/s"], ["-480.00", "0.25", "-1.500", "77"])
+    bare = status.model_copy(update={"objective": None})
     assert table(bare, 80) == (["critic_loss", "actor_loss", "updates/s"], ["0.25", "-1.500", "77"])
     assert line(bare).endswith("1 running; critic_loss 0.25, actor_loss -1.500")
     (trial,) = bare.trials
-    only = replace(bare, trials=(replace(trial, losses={0: {"train/imitation_loss": 3.0}}),))
+    seeds = (trial.seeds[0].model_copy(update={"losses": {"train/imitation_loss": 3.0}}),)
+    only = bare.model_copy(update={"trials": (trial.model_copy(update={"seeds": seeds}),)})
     assert only.losses == ("train/imitation_loss",)

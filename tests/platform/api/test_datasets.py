@@ -15,7 +15,7 @@ from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.formats.tabular import guess
 from d3ray.experiments import datasets
 from d3ray.platform.api.processes import Processes
-from d3ray.platform.api.told import Status
+from d3ray.platform.record.status import Status, TrialStatus
 
 N, T = 6, 20
 
@@ -32,6 +32,12 @@ def log(tmp_path: Path) -> Path:
     file = tmp_path / "log.csv"
     file.write_text("\n".join(["episode,observation:0,observation:1,action:0,reward,terminated", *rows]) + "\n")
     return file
+
+
+def _learned_from(*places: str) -> Status:
+    """An experiment that learned from datasets at these places."""
+    trials = tuple(TrialStatus(identity=p, number=None, state="FINISHED", step=1, n_steps=1, seeds=(), source=p) for p in places)
+    return Status(name="one", folder="/results/one", state="FINISHED", trials=trials)
 
 
 def test_files_become_a_dataset_that_can_be_looked_at(log: Path, tmp_path: Path) -> None:
@@ -200,7 +206,7 @@ def test_a_name_never_comes_to_mean_another_dataset(tmp_path: Path) -> None:
     written(work / "mine", work / "only", *far)
 
     def named(*learned_from: Path) -> dict[str, str]:
-        experiments = [Status.model_construct(datasets=[str(one)]) for one in learned_from]
+        experiments = [_learned_from(str(one)) for one in learned_from]
         found = {one.name: one.folder for one in datasets.list(root, experiments=experiments, beside=str(work))}
         for name, place in found.items():
             assert datasets.open(name, folder=root, experiments=experiments, beside=str(work)).folder == Path(place)
@@ -227,5 +233,5 @@ def test_names_that_are_one_where_they_are_cut_are_told_apart(tmp_path: Path) ->
 
 def test_a_place_that_cannot_be_looked_at_does_not_hide_the_others(tmp_path: Path) -> None:
     written(tmp_path / "out" / "mine")
-    experiments = [Status.model_construct(datasets=["/" + "a" * 300, str(tmp_path / "out" / "mine")])]
+    experiments = [_learned_from("/" + "a" * 300, str(tmp_path / "out" / "mine"))]
     assert [one.name for one in datasets.list(str(tmp_path / "in"), experiments=experiments)] == ["mine"]

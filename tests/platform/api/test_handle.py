@@ -18,7 +18,9 @@ from d3ray.data.errors import ConfigError, StorageError
 from d3ray.platform.api.handle import ExperimentHandle
 from d3ray.platform.api.places import Submission
 from d3ray.platform.api.processes import Processes
-from d3ray.platform.api.told import Job, Results, Status
+from d3ray.platform.record.jobs import Job
+from d3ray.platform.record.results import Results
+from d3ray.platform.record.status import Status
 from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.worker.decisions import stop_of
 

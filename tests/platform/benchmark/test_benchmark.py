@@ -23,7 +23,7 @@ from d3ray.platform.benchmark.suite import SUITES, SuiteConfig
 from d3ray.platform.driver.budget import Spent
 from d3ray.platform.experiment.checks import describe_dataset
 from d3ray.platform.planning.rehearsal import proposed, rehearsal
-from d3ray.platform.results.experiment import collect
+from d3ray.platform.results.experiment import results_of
 from d3ray.platform.settings.config import Limits
 from d3ray.platform.storage.experiments import Experiment
 
@@ -96,7 +96,7 @@ def test_runs_say_of_which_cell_they_are(micro: Path) -> None:
 
 def test_bands_around_a_run_say_which_it_was(micro: Path, tmp_path: Path) -> None:
     config, file = suite(micro, datasets="*,team/arm"), str(tmp_path / "bands.yaml")
-    ran = BenchmarkResult(collect(Experiment.look(str(micro), "micro")), {}, None)
+    ran = BenchmarkResult(results_of(Experiment.look(str(micro), "micro")), {}, None)
     bands = write_bands(ran, config, file)
     assert read_bands(file) == bands
     bands.check_protocol(protocol(config))

@@ -63,7 +63,7 @@ def test_what_is_cancelled_ends_at_its_next_epoch(local_ray: Path, tmp_path: Pat
     # gone on with; meanwhile one trial is cancelled, which is an outcome and not a fault
     on_progress = when_begun(tmp_path, lambda experiment, trial: note_stop(trial, 0, "cancelled"), seed=1)
     result = run_experiment(config(tmp_path), resume=True, on_progress=on_progress)
-    assert (result.status, [(seed.status, seed.final) for seed in result.seeds]) == (
+    assert (result.state, [(seed.status, seed.is_final) for seed in result.seeds]) == (
         "FINISHED",
         [("FINISHED", True), ("KILLED", True), ("FINISHED", True)],
     )
@@ -92,6 +92,6 @@ def test_one_of_several_that_were_stopped_goes_on_alone(local_ray: Path, tmp_pat
     after = {trial.identity: trial.status for trial in experiment.trials()}
     assert {name: after[name] for name in before if name != last} == {name: before[name] for name in before if name != last}
     assert {about["status"] for about in after[last].values()} == {"FINISHED"}
-    assert (result.status, experiment.state["reason"]) == ("KILLED", "cancelled")
+    assert (result.state, experiment.state["reason"]) == ("KILLED", "cancelled")
     client = MlflowClient(result.tracking_uri)
     assert [client.get_run(str(seed.run_id)).info.status for seed in result.seeds] == ["KILLED", "KILLED", "FINISHED"]

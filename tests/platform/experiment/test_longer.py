@@ -281,17 +281,17 @@ def test_runs_in_mlflow_go_on(local_ray: Path, data: Path, tmp_path: Path) -> No
 
     short = config(data, tmp_path, seeds=(0, 1), loggers=("csv",))
     before = run_experiment(short)
-    client, model = MlflowClient(before.tracking_uri), str(before.model)
+    client, model = MlflowClient(before.tracking_uri), before.models[0]
     assert client.get_model_version_by_alias(model, "candidate").tags["d3ray.step"] == "40"
     after = run_experiment(short.model_copy(update={"n_steps": 60}), resume=True)
-    assert after.status == "FINISHED"
+    assert after.state == "FINISHED"
     assert [(seed.step, seed.run_id) for seed in after.seeds] == [(60, seed.run_id) for seed in before.seeds]
     for run_id in [str(seed.run_id) for seed in after.seeds]:
         run = client.get_run(run_id)
         assert (run.info.status, run.data.params["n_steps"], run.data.tags["d3ray.n_steps"]) == ("FINISHED", "40", "60")
         assert [one.step for one in client.get_metric_history(run_id, "evaluation/return")] == [20, 40, 60]
         assert read_run(f"runs:/{run_id}", before.tracking_uri).configurations[0].n_steps == 60
-    assert client.get_run(str(after.parent_run_id)).data.tags["d3ray.n_steps"] == "60"
+    assert client.get_run(str(after.run_id)).data.tags["d3ray.n_steps"] == "60"
     assert client.get_model_version_by_alias(model, "candidate").tags["d3ray.step"] == "60"
     assert [seed.model_version for seed in after.seeds] == ["3", "4"]
     status = StatusReader(str(tmp_path), "grown").read()

@@ -15,7 +15,7 @@ from d3ray.algos.environments.evaluate import evaluate
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.spec import Environment
 from d3ray.platform.experiment.run import carry_out, run_experiment, train_work
-from d3ray.platform.results.experiment import ExperimentResult
+from d3ray.platform.record.results import Results
 from d3ray.platform.results.progress import Progress
 from d3ray.platform.settings.config import ExperimentConfig
 
@@ -76,7 +76,7 @@ def config(place: Path, **changes: Any) -> ExperimentConfig:
 
 
 @pytest.fixture(scope="module")
-def first(place: Path) -> tuple[ExperimentResult, list[int]]:
+def first(place: Path) -> tuple[Results, list[int]]:
     waited, done = list[str](), list[int]()
 
     def watch(progress: Progress) -> None:
@@ -91,13 +91,13 @@ def first(place: Path) -> tuple[ExperimentResult, list[int]]:
     return run_experiment(config(place), on_progress=watch), done
 
 
-def client(result: ExperimentResult) -> Any:
+def client(result: Results) -> Any:
     from mlflow import MlflowClient
 
     return MlflowClient(result.tracking_uri)
 
 
-def runs(result: ExperimentResult) -> dict[str, Any]:
+def runs(result: Results) -> dict[str, Any]:
     """MLflow's runs of an experiment, by seed, and "parent"."""
     mlflow = client(result)
     found = mlflow.search_runs([mlflow.get_experiment_by_name("d3ray").experiment_id], f"tags.`d3ray.experiment` = '{result.name}'")
@@ -106,23 +106,23 @@ def runs(result: ExperimentResult) -> dict[str, Any]:
     return by_seed
 
 
-def test_what_came_of_each_seed(first: tuple[ExperimentResult, list[int]]) -> None:
+def test_what_came_of_each_seed(first: tuple[Results, list[int]]) -> None:
     result, done = first
     assert done == sorted(done)
     assert [(s.seed, s.status) for s in result.seeds] == [(0, "FINISHED"), (1, "FAILED"), (2, "FINISHED")]
-    assert result.status == "FAILED"
+    assert result.state == "FAILED"
     assert result.seeds[1].reason.startswith("diverged at step 0")
     assert result.undelivered == ""
     assert result.look == f"mlflow ui --backend-store-uri {result.tracking_uri}"
     for seed in (result.seeds[0], result.seeds[2]):
         assert seed.step == 60
         assert seed.best is not None
-        assert seed.score == seed.best["value"]
+        assert seed.score == seed.best.value
         assert seed.policy is not None
         assert (Path(seed.policy) / "policy.onnx").exists()
 
 
-def test_mlflow_has_a_parent_and_a_run_for_each_seed(first: tuple[ExperimentResult, list[int]]) -> None:
+def test_mlflow_has_a_parent_and_a_run_for_each_seed(first: tuple[Results, list[int]]) -> None:
     result, _ = first
     found = runs(result)
     assert {name: run.info.status for name, run in found.items()} == {
@@ -135,18 +135,18 @@ def test_mlflow_has_a_parent_and_a_run_for_each_seed(first: tuple[ExperimentResu
     for seed in result.seeds:
         run = found[str(seed.seed)]
         assert run.info.run_id == seed.run_id
-        assert run.data.tags["mlflow.parentRunId"] == result.parent_run_id == found["parent"].info.run_id
+        assert run.data.tags["mlflow.parentRunId"] == result.run_id == found["parent"].info.run_id
         steps = [m.step for m in client(result).get_metric_history(seed.run_id, "train/critic_loss")]
         assert steps == ([20] if seed.seed == 1 else [20, 40, 60])
 
 
-def test_the_candidate_acts_as_the_best_seeds_policy(first: tuple[ExperimentResult, list[int]]) -> None:
+def test_the_candidate_acts_as_the_best_seeds_policy(first: tuple[Results, list[int]]) -> None:
     import mlflow
 
     from d3ray.algos.export.package import read_package
 
     result, _ = first
-    versions = {v.version: v for v in client(result).search_model_versions(f"name = '{result.model}'")}
+    versions = {v.version: v for v in client(result).search_model_versions(f"name = '{result.models[0]}'")}
     assert {v.tags["d3ray.seed"] for v in versions.values()} == {"0", "2"}
     best = max((s for s in result.seeds if s.status == "FINISHED"), key=lambda s: s.score or 0)
     assert client(result).get_registered_model(result.name).aliases.keys() == {"candidate"}  # a champion is promoted
@@ -169,7 +169,7 @@ def test_the_candidate_acts_as_the_best_seeds_policy(first: tuple[ExperimentResu
 
 
 def test_resuming_what_is_done_changes_nothing(
-    first: tuple[ExperimentResult, list[int]], place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    first: tuple[Results, list[int]], place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     result, _ = first
     monkeypatch.chdir(tmp_path)
@@ -194,7 +194,7 @@ def test_what_failed_says_why_and_goes_on_when_it_is_mended(local_ray: Path, pla
     assert found["0"].data.tags["d3ray.reason"] == "RuntimeError: something is wrong with step 30"
     (local_ray / "stumble").unlink()
     mended = run_experiment(settings, resume=True)
-    assert mended.status == "FINISHED"
+    assert mended.state == "FINISHED"
     found = runs(mended)
     assert {run.info.status for run in found.values()} == {"FINISHED"}
     assert all("d3ray.reason" not in run.data.tags for run in found.values())

@@ -11,7 +11,7 @@ from d3ray.jobs.results.status import StatusConfig
 from d3ray.jobs.results.status import run as status
 from d3ray.jobs.training.train import describe
 from d3ray.platform.experiment.run import run_experiment
-from d3ray.platform.results.experiment import ExperimentResult
+from d3ray.platform.record.results import Results
 from d3ray.platform.settings.config import ExperimentConfig
 from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.tracking.runs import Tracking
@@ -34,7 +34,7 @@ trial_run.TrialRun.heed = heed
 """
 
 
-def train(storage: Path, **changes: Any) -> ExperimentResult:
+def train(storage: Path, **changes: Any) -> Results:
     settings = {
         "name": "limited",
         "dataset": "d3ray/cartpole-replay",
@@ -58,7 +58,7 @@ def said(storage: Path) -> str:
 def test_a_trial_meets_its_limit_and_goes_on_under_a_larger_one(tmp_path: Path) -> None:
     first = train(tmp_path, time_limit=0.001, checkpoint={"every": 20})
     (seed,) = first.seeds
-    assert (first.status, seed.status, seed.step) == ("FINISHED", "FINISHED", 10)
+    assert (first.state, seed.status, seed.step) == ("FINISHED", "FINISHED", 10)
     reason = "time limit of 1 s met at 10 of 30 steps; a larger time_limit.trial goes on"
     assert seed.reason == reason
     assert seed.policy is not None

@@ -12,8 +12,7 @@ from d3ray.jobs.command.running import run_command
 from d3ray.jobs.training.sweep import describe
 from d3ray.platform.report.verdicts import best_and_next
 from d3ray.platform.results import reading
-from d3ray.platform.results.configurations import SweepResult, objective_of, read_configurations
-from d3ray.platform.results.experiment import collect
+from d3ray.platform.results.experiment import results_of
 from d3ray.platform.results.reading import read_results
 from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.web.watching import Watch
@@ -41,15 +40,13 @@ def test_compare_the_sweeps_end_and_the_api_say_the_same(storage: Path, capsys: 
     assert experiments.open("first", storage=str(storage)).verdicts() == [said]
     assert experiments.verdicts(["first"], storage=str(storage))[0] == said
 
-    experiment = Experiment.look(str(storage), "first")
-    objective = objective_of(experiment.configuration)
-    swept = SweepResult(collect(experiment), objective, read_configurations(experiment.trials(), objective))
+    swept = results_of(Experiment.look(str(storage), "first"))
     told = describe(swept, [said]).made.splitlines()
     head, *rows = told[1:5]
     assert head.split() == ["learning_rate", "holdout/td_error", "interval", "below", "95", "%", "seeds"]
     values = [float(row.split()[3].replace(",", "")) for row in rows]
     assert values == sorted(values)
-    (best,) = swept.best.values()
+    (best,) = (swept.configurations[place] for place in swept.best.values())
     assert rows[0].startswith(f"  configuration {best.number} ")
     assert told[5].startswith(f"  best: configuration {best.number}, holdout/td_error ")
     assert told[-2] == f"  {said}"

@@ -22,8 +22,8 @@ from d3ray.platform.rllib.offline import Transitions, fitted_scaler
 from d3ray.platform.rllib.policy import Bounds, Filter, RllibPolicy, RllibPolicyModule
 from d3ray.platform.rllib.settings import check_settings
 from d3ray.platform.rllib.tree import decode, encode
-from d3ray.platform.settings.algorithms import make_algorithm
 from d3ray.platform.settings.config import ExperimentConfig
+from d3ray.platform.subjects.kind import make_algorithm
 
 
 def small_data() -> Dataset:

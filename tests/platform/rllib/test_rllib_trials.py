@@ -19,13 +19,13 @@ from d3ray.algos.saving.checkpoint import write_checkpoint
 from d3ray.data.spec import Environment
 from d3ray.platform.experiment.run import run_experiment
 from d3ray.platform.places import environment_place
-from d3ray.platform.results.experiment import ExperimentResult
+from d3ray.platform.record.results import Results
 from d3ray.platform.results.progress import Progress
 from d3ray.platform.settings.config import ExperimentConfig
 from d3ray.platform.settings.evaluation import evaluation_seed
 from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.storage.outbox import lines
-from d3ray.platform.worker.subjects import load_best
+from d3ray.platform.subjects.kind import kind_of
 from d3ray.platform.worker.trial_config import TrialConfig
 from d3ray.platform.worker.trial_run import TrialRun
 
@@ -64,7 +64,7 @@ def worker() -> int:
 
 
 @pytest.fixture(scope="module")
-def killed(place: Path) -> ExperimentResult:
+def killed(place: Path) -> Results:
     """PPO, whose worker is killed once its first epochs are reported."""
     kills: list[int] = []
 
@@ -87,8 +87,8 @@ def killed(place: Path) -> ExperimentResult:
     return result
 
 
-def test_killed_it_goes_on_with_each_step_once(killed: ExperimentResult) -> None:
-    assert (killed.status, killed.name) == ("FINISHED", "rllib-PPO-CartPole-v1")
+def test_killed_it_goes_on_with_each_step_once(killed: Results) -> None:
+    assert (killed.state, killed.name) == ("FINISHED", "rllib-PPO-CartPole-v1")
     (trial,) = Experiment.look(str(Path(killed.folder).parent), killed.name).trials()
     assert int(trial.folder.read("attempt") or 0) == 2
     written = list(lines(trial.outbox(0), -1, 10**9))
@@ -99,7 +99,7 @@ def test_killed_it_goes_on_with_each_step_once(killed: ExperimentResult) -> None
     assert not [name for name in names if name.endswith((".pkl", ".pickle"))]
 
 
-def test_its_runs_are_like_any(killed: ExperimentResult) -> None:
+def test_its_runs_are_like_any(killed: Results) -> None:
     from mlflow import MlflowClient
 
     (seed,) = killed.seeds
@@ -113,13 +113,13 @@ def test_its_runs_are_like_any(killed: ExperimentResult) -> None:
     assert seed.model_version == "1"
 
 
-def test_its_package_scores_what_was_measured(killed: ExperimentResult) -> None:
+def test_its_package_scores_what_was_measured(killed: Results) -> None:
     (seed,) = killed.seeds
     played = evaluate(read_package(str(seed.policy)), "CartPole-v1", episodes=3, seed=evaluation_seed(0, 1000))
     assert played.mean == pytest.approx(seed.metrics["evaluation/return"])
 
 
-def test_its_report_says_what_it_learned_in(killed: ExperimentResult) -> None:
+def test_its_report_says_what_it_learned_in(killed: Results) -> None:
     from d3ray.platform.report.experiment import report
 
     page = Path(report(str(Path(killed.folder).parent), [killed.name]).page).read_text()
@@ -180,7 +180,7 @@ def test_packaging_the_best_checkpoint_leaves_what_was_reached_as_it_is(place: P
     write_checkpoint(tmp_path / "best", tensors, meta)
     run.epoch()
     reached, _ = run.one(0).state()
-    best = load_best(run.one(0), tmp_path / "best", "cpu")
+    best = kind_of(run.one(0).name).load(run.one(0), tmp_path / "best", "cpu")
     assert best.policy() is not None  # builds it, as a package does
     ours, theirs = run.one(0).state()[0], best.state()[0]
     (first, *_) = [name for name in reached if "rl_module" in name and name.endswith(".weight")]

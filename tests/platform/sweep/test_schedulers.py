@@ -16,7 +16,7 @@ from d3ray.data.config import Config
 from d3ray.data.errors import ConfigError
 from d3ray.platform.driver.proposer import Listed
 from d3ray.platform.driver.trials import run_trials
-from d3ray.platform.results.experiment import collect
+from d3ray.platform.results.experiment import results_of
 from d3ray.platform.settings.config import ExperimentConfig
 from d3ray.platform.settings.objective import Objective
 from d3ray.platform.storage.experiments import Trial
@@ -240,7 +240,7 @@ def test_a_stopped_trial_ends_with_its_reason_at_the_step_of_the_decision(tmp_pa
     assert run_out(killed).step == 20
     assert trial.committed == -1
     run_out(TrialRun(sweep.worker(trial))).finish()
-    policies = {result.seed: result.policy for result in collect(sweep.experiment).seeds}
+    policies = {result.seed: result.policy for result in results_of(sweep.experiment).seeds}
     for seed in (3, 4):
         ended = trial.status[seed]
         assert (ended["status"], ended["reason"], ended["final"], ended["step"]) == (

@@ -15,7 +15,7 @@ from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.spec import Environment
 from d3ray.platform.driver.budget import Spent
 from d3ray.platform.experiment.checks import describe_dataset
-from d3ray.platform.results.configurations import SweepResult, read_configurations
+from d3ray.platform.results.configurations import best_by, read_configurations
 from d3ray.platform.settings.config import Limits
 from d3ray.platform.storage.experiments import Experiment, Trial
 from d3ray.platform.sweep.config import SweepConfig
@@ -215,9 +215,8 @@ def test_seeds_that_train_apart_are_trials_of_one_configuration(data: Path, tmp_
     past = again.search.history()
     assert [one.ended for one in past] == ["finished"] * 2
     results = read_configurations(again.experiment.trials(), config.objective)
-    assert [len(one.values) for one in results] == [3, 3]
-    assert results[0].outcome is not None
-    assert results[0].outcome.objective == pytest.approx(past[0].value)
+    assert [len(one.scores) for one in results] == [3, 3]
+    assert results[0].value == pytest.approx(past[0].value)
 
 
 def test_equal_configurations_are_trained_once(data: Path, tmp_path: Path) -> None:
@@ -245,9 +244,9 @@ def test_over_datasets_and_algorithms(data: Path, tmp_path: Path) -> None:
     for k, trial in enumerate(t for t in trials if t is not None):
         trial.settle({0: {"status": "FINISHED", "step": 40, "metrics": {"holdout/action_match": k / 10}}})
     found = read_configurations(driver.experiment.trials(), config.objective)
-    best = SweepResult(None, config.objective, found).best  # pyright: ignore[reportArgumentType]
-    highest = {one.dataset: max(o.outcome.objective for o in found if o.outcome and o.dataset == one.dataset) for one in found}  # pyright: ignore
-    assert {place: one.outcome.objective for place, one in best.items() if one.outcome} == highest
+    best = best_by(lambda one: one.dataset, found, config.objective)
+    highest = {one.dataset: max(o.value for o in found if o.value is not None and o.dataset == one.dataset) for one in found}
+    assert {place: one.value for place, one in best.items()} == highest
     assert len(best) == 2
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from d3ray.data.dataset import Dataset
 from d3ray.experiments import datasets
-from d3ray.platform.api.told_data import Inspected
+from d3ray.platform.record.datasets import Inspected
 from d3ray.platform.web.new_experiment import from_config
 from d3ray.platform.web.watching import Watch
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from d3ray.experiments import datasets
-from d3ray.platform.api.told_data import DatasetStatus
+from d3ray.platform.record.datasets import DatasetStatus
 
 from .site_server import Served
 

@@ -11,7 +11,7 @@ import pytest
 from d3ray import experiments
 from d3ray.data.errors import ConfigError, StorageError
 from d3ray.experiments import datasets
-from d3ray.platform.api.told import Status
+from d3ray.platform.record.status import Status
 from d3ray.platform.web import queue
 from d3ray.platform.web.new_experiment import config_of, fitting, from_config, from_yaml, planned, searched, shown, spelled
 from d3ray.platform.web.site import Site

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from d3ray import experiments
-from d3ray.platform.api.told import Status
+from d3ray.platform.record.status import Status
 
 from .site_server import Served
 

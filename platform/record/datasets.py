@@ -1,15 +1,14 @@
-"""What is told of datasets: plain data, as `told` has it of experiments."""
+"""Datasets: how they stand, and what is in them."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-from .told import Job, Told
+from .base import Record
+from .jobs import Job
 
-DataJobName = Literal["ingest", "derive"]
 
-
-class DatasetStatus(Told):
+class DatasetStatus(Record):
     """How a dataset stands: there, being made, or not made."""
 
     name: str
@@ -33,7 +32,7 @@ class DatasetStatus(Told):
     job: Job | None = None  # the newest that made it, where one is known
 
 
-class Finding(Told):
+class Finding(Record):
     """Something that the doctor found."""
 
     name: str
@@ -46,7 +45,7 @@ class Finding(Told):
     settings: dict[str, Any]  # settings of an algorithm that make up for it; empty where none does
 
 
-class Chart(Told):
+class Chart(Record):
     """Counts of values between edges; of a few whole numbers or things, one bin each."""
 
     title: str
@@ -58,7 +57,7 @@ class Chart(Told):
     whole: bool
 
 
-class Moments(Told):
+class Moments(Record):
     """A quantity over a whole dataset."""
 
     label: str
@@ -68,7 +67,7 @@ class Moments(Told):
     max: float | None
 
 
-class Column(Told):
+class Column(Record):
     """A column that is stored."""
 
     name: str
@@ -77,7 +76,7 @@ class Column(Told):
     names: list[str] | None  # of the numbers in it, where they are known
 
 
-class Inspected(Told):
+class Inspected(Record):
     """What is in a dataset, and what is wrong with it."""
 
     findings: list[Finding]  # the gravest first
@@ -95,7 +94,7 @@ class Inspected(Told):
         return {name: (value, one.title) for one in reversed(self.findings) for name, value in one.settings.items()}
 
 
-class EpisodeAbout(Told):
+class EpisodeAbout(Record):
     """An episode in a list."""
 
     index: int
@@ -104,7 +103,7 @@ class EpisodeAbout(Told):
     terminated: bool  # the task ended it; else it was cut
 
 
-class EpisodeSteps(Told):
+class EpisodeSteps(Record):
     """Numbers of an episode, step by step; of long ones every so many."""
 
     about: EpisodeAbout
@@ -114,7 +113,7 @@ class EpisodeSteps(Told):
     every: int  # 1: all steps
 
 
-class TableColumn(Told):
+class TableColumn(Record):
     """A column of a table that is to become a dataset."""
 
     name: str  # what the file calls it
@@ -123,7 +122,7 @@ class TableColumn(Told):
     values: list[str]  # the first of them
 
 
-class Table(Told):
+class Table(Record):
     """A file with a row a step."""
 
     columns: list[TableColumn]

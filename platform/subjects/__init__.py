@@ -1,0 +1,1 @@
+"""Algorithms as trials know them, whoever made them."""
