@@ -23,9 +23,8 @@ from typing import Any
 
 import h5py
 import numpy as np
-from arrays import for_peer, hopper_like
-from speed import measure
-from speed_bench import Row, Side
+from pairs import Row, Side, measure
+from tasks import for_peer, hopper_like
 from workers import HERE, Worker, machine, table
 
 from d3ray.data.dataset import Dataset
@@ -124,7 +123,7 @@ def importing(bench: Bench) -> Iterator[list[Row]]:
 def draws(bench: Bench) -> Iterator[list[Row]]:
     ours, theirs = bench.hopper()
     frames = bench.frames("frames", bench.amount(40_000), 2)
-    with bench.worker() as a, bench.worker() as b, bench.worker("peer.py") as peer:
+    with bench.worker() as a, bench.worker() as b, bench.worker("d3rlpy_side.py") as peer:
         for side, name, batch, more in (
             (a, "uniform", 256, {}),
             (b, "uniform", 256, {}),
@@ -300,7 +299,7 @@ def main() -> None:
     results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="d3ray-data-", dir=options.folder) as folder:
         bench = Bench(Path(folder), options)
-        for side, script in (("d3ray", "data_side.py"), ("d3rlpy", "peer.py")):
+        for side, script in (("d3ray", "data_side.py"), ("d3rlpy", "d3rlpy_side.py")):
             with bench.worker(script) as worker:
                 report["versions"][side] = worker("versions")
         for name in options.only:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from arrays import hopper_like
+from tasks import hopper_like
 from workers import control, machine
 
 from d3ray import MOPO, ProbabilisticEnsemble

@@ -44,7 +44,7 @@ class Theirs(Contender):
     def build(self, work: Mapping[str, Any], device: str, data: Mapping[str, str], rows: int) -> None:
         stand_in_for_gym()
         import d3rlpy  # pyright: ignore[reportMissingImports]
-        import peer
+        import d3rlpy_side as peer
 
         d3rlpy.seed(0)
         self.device, self.quiet = device, peer.QUIET

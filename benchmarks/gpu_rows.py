@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from arrays import cartpole_like, for_peer, frames_like, hopper_like
+from tasks import cartpole_like, for_peer, frames_like, hopper_like
 
 from d3ray.data.dataset import Dataset
 

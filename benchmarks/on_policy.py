@@ -284,7 +284,7 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     log = Path(tempfile.gettempdir()) / "d3ray-on-policy.log"
-    with Worker("on_policy_pfrl.py", given.threads, log) as peer:
+    with Worker("pfrl_side.py", given.threads, log) as peer:
         found: dict[str, Any] = {"versions": peer("versions")}
         found["fidelity"] = [compared(peer, label, ours, theirs, discrete=discrete) for label, ours, theirs, discrete in ROWS]
         found["fidelity"] += [

@@ -19,7 +19,7 @@ import warnings
 from typing import Any
 
 import torch
-from arrays import cartpole_like, hopper_like
+from tasks import cartpole_like, hopper_like
 from workers import HERE, machine, table, versions
 
 from d3ray.algos.learning.programs import Programs

@@ -25,8 +25,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read once: on a busy mach
 
 import numpy as np
 import torch
-from arrays import cartpole_like, for_peer, hopper_like
 from fidelity import perturb, weights
+from tasks import cartpole_like, for_peer, hopper_like
 from workers import HERE, Worker, machine, table
 
 from d3ray.algos.judging.comparers import compare_continuous_action_diff, compare_discrete_action_match
@@ -96,7 +96,7 @@ def ours(algorithm: Any, base: Any, data: Dataset, threshold: float) -> dict[str
 def beside(folder: Path) -> list[dict[str, Any]]:
     """Each case here and there. A difference is relative to the number, or to the mean value where that is larger."""
     found: list[dict[str, Any]] = []
-    with Worker("scorers_d3rlpy.py", THREADS, folder / "worker.log") as peer:
+    with Worker("d3rlpy_side.py", THREADS, folder / "worker.log") as peer:
         for label, settings, theirs in CASES:
             data = cartpole_like(BESIDE) if settings["name"] == "DQN" else hopper_like(BESIDE)
             data = doubled(data) if "action_scaler" in settings else data
