@@ -117,7 +117,7 @@ def learned_proposal(folder: Path, n: int, running: int) -> float:
 def commit(trials: list[Trial], step: int) -> None:
     """What a worker leaves after an epoch, as far as the driver looks at it."""
     for trial in trials:
-        made = trial.folder.local / "checkpoints" / f"step-{step:09d}"  # pyright: ignore
+        made = trial.folder.local / "checkpoints" / f"step-{step:09d}"
         made.mkdir(parents=True, exist_ok=True)
         for seed in trial.seeds:
             box = Outbox(trial.outbox(seed))
@@ -208,7 +208,7 @@ def tune_loop(folder: Path, results: int = 200, trials: int = 14) -> dict[str, f
         def get_trials(self) -> list[Any]:
             return self.trials
 
-    scan = least(lambda: FIFOScheduler().choose_trial_to_run(Controller(10_000))) / 10_000  # pyright: ignore
+    scan = least(lambda: FIFOScheduler().choose_trial_to_run(Controller(10_000))) / 10_000
     made = least(lambda: Controller(10_000)) / 10_000
     return {
         "result": 1000 * (many - few) / (results - 10),

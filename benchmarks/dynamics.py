@@ -6,21 +6,18 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 from tasks import hopper_like
-from workers import control, machine
+from workers import control, keep, machine, page, table
 
 from d3ray import MOPO, ProbabilisticEnsemble
 
-RESULTS = Path(__file__).parent / "results"
 MEMBERS, ELITES, STEPS = 7, 5, 100
 STARTS, HORIZON = 10_000, 5
 ASKED = {64: 2.0, 256: 1.0}  # at least so many times as fast, by width of the two layers
@@ -31,7 +28,7 @@ def layers(width: int) -> dict[str, Any]:
     return {"name": "vector", "hidden_units": [width, width], "activation": "silu"}
 
 
-def turns(first: Callable[[], None], second: Callable[[], None], rounds: int) -> dict[str, Any]:
+def turns(label: str, asked: float, first: Callable[[], None], second: Callable[[], None], rounds: int) -> dict[str, Any]:
     """Seconds of both in turn, and how many times as long the second takes: the median of pairs, and their range."""
     pairs, controls = list[tuple[float, float]](), list[float]()
     for k in range(rounds + 1):
@@ -44,8 +41,8 @@ def turns(first: Callable[[], None], second: Callable[[], None], rounds: int) ->
             controls.append(control())
     ratios = [b / a for a, b in pairs]
     seconds = [statistics.median(side) for side in zip(*pairs, strict=True)]
-    told = {"seconds": seconds, "ratio": statistics.median(ratios), "range": [min(ratios), max(ratios)]}
-    return {**told, "control": [min(controls), max(controls)], "load": os.getloadavg()[0]}
+    told = {"label": label, "asked": asked, "seconds": seconds, "ratio": statistics.median(ratios)}
+    return {**told, "range": [min(ratios), max(ratios)], "control": [min(controls), max(controls)], "load": os.getloadavg()[0]}
 
 
 def ensembles(width: int, rounds: int) -> dict[str, Any]:
@@ -59,19 +56,18 @@ def ensembles(width: int, rounds: int) -> dict[str, Any]:
         for model in models:
             model.fit(data, STEPS, STEPS, show_progress=False)
 
-    found = turns(lambda: trained([together]), lambda: trained(alone), rounds)
-    return {"label": f"{MEMBERS} members of {width}×{width}", "asked": ASKED[width], **found}
+    label = f"{MEMBERS} members of {width}×{width}"
+    return turns(label, ASKED[width], lambda: trained([together]), lambda: trained(alone), rounds)
 
 
 def generation(width: int, rounds: int) -> dict[str, Any]:
     """A round of rollouts, and a bare loop over the same policy and members that draws and keeps as much."""
     data = hopper_like(50_000)
-    model = ProbabilisticEnsemble(
-        n_members=MEMBERS, n_elites=ELITES, encoder=layers(width), device="cpu", observation_scaler=None, reward_scaler=None
-    ).fit(data, 10, 10, show_progress=False)
+    plain: dict[str, Any] = {"device": "cpu", "observation_scaler": None, "reward_scaler": None}
+    model = ProbabilisticEnsemble(n_members=MEMBERS, n_elites=ELITES, encoder=layers(width), **plain)
+    model.fit(data, 10, 10, show_progress=False)
     rollouts = {"horizon": HORIZON, "n_transitions": STARTS, "interval": 1}
-    policy = {"hidden_units": [256, 256]}
-    sizes: dict[str, Any] = dict.fromkeys(("actor_encoder", "critic_encoder"), policy)
+    sizes: dict[str, Any] = {name: {"hidden_units": [256, 256]} for name in ("actor_encoder", "critic_encoder")}
     mopo = MOPO(dynamics=model, rollouts=rollouts, **sizes, device="cpu").build_with_dataset(data)
     source = mopo.fit_.sampler(data)
     network, actor = model.model().network, mopo.fit_.learner.modules["policy"]
@@ -97,42 +93,31 @@ def generation(width: int, rounds: int) -> dict[str, Any]:
             state = following
         [torch.cat(parts) for parts in zip(*kept, strict=True)]
 
-    found = turns(ours, bare, rounds)
-    return {"label": f"{STARTS:,} rollouts of {HORIZON} steps, members of {width}×{width}", "asked": SHARE, **found}
+    label = f"{STARTS:,} rollouts of {HORIZON} steps, members of {width}×{width}"
+    return turns(label, SHARE, ours, bare, rounds)
 
 
-def page(found: dict[str, Any]) -> str:
-    """The results as a page."""
-    lines = ["# Models of the dynamics", "", "<!-- Written by benchmarks/dynamics.py. -->", ""]
-    lines += [
-        f"{found['machine']['cpu']}, one thread. Ratios are medians of pairs in turn, with their range; above 1 it is faster.",
-        "",
-        f"Members side by side, {STEPS} gradient steps of batches of 256 each, beside models of one member, one after the other;",
-        "and a round of rollouts beside a bare loop over the same networks that draws and keeps as much.",
-        "",
-        "| | seconds | beside | ratio | at least | control loop, s |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in found["rows"]:
-        first, second = row["seconds"]
-        low, high = row["range"]
-        met = "met" if row["ratio"] >= row["asked"] else "NOT met"
-        noise = f"{row['control'][0]:.3f} to {row['control'][1]:.3f}, load {row['load']:.1f}"
-        ratio = f"{row['ratio']:.2f} ({low:.2f} to {high:.2f})"
-        lines.append(f"| {row['label']} | {first:.3f} | {second:.3f} | {ratio} | {row['asked']:g}: {met} | {noise} |")
-    return "\n".join(lines) + "\n"
+def markdown(found: dict[str, Any]) -> str:
+    rows: list[list[str]] = []
+    for one in found["rows"]:
+        (low, high), (quiet, loud) = one["range"], one["control"]
+        met = f"{one['asked']:g}: {'met' if one['ratio'] >= one['asked'] else 'NOT met'}"
+        control_loop = f"{quiet:.3f} to {loud:.3f}, load {one['load']:.1f}"
+        seconds = [f"{value:.3f}" for value in one["seconds"]]
+        rows.append([one["label"], *seconds, f"{one['ratio']:.2f} ({low:.2f} to {high:.2f})", met, control_loop])
+    header = ["", "seconds", "beside", "ratio", "at least", "control loop, s"]
+    return page("dynamics", cpu=found["machine"]["cpu"], steps=STEPS, table=table(header, rows))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7, help="of the timings")
-    given = parser.parse_args()
+    rounds = parser.parse_args().rounds
     torch.set_num_threads(1)
-    rows = [ensembles(width, given.rounds) for width in ASKED] + [generation(width, given.rounds) for width in (64, 200)]
+    rows = [ensembles(width, rounds) for width in ASKED] + [generation(width, rounds) for width in (64, 200)]
     found = {"machine": machine(), "rows": rows}
-    (RESULTS / "dynamics.json").write_text(json.dumps(found, indent=1) + "\n")
-    (RESULTS / "dynamics.md").write_text(page(found))
-    print(page(found))
+    keep("dynamics", found, markdown(found))
+    print(markdown(found))
 
 
 if __name__ == "__main__":

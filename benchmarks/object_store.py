@@ -89,7 +89,7 @@ def plant(storage: str, name: str, finished: int, unfinished: int) -> Any:
 
     config = ExperimentConfig(
         dataset="d3ray/pendulum-replay",
-        algorithm={"name": "BC", "action_scaler": "min_max", "batch_size": 32, "encoder": {"hidden_units": [16]}},  # pyright: ignore[reportArgumentType]
+        algorithm={"name": "BC", "action_scaler": "min_max", "batch_size": 32, "encoder": {"hidden_units": [16]}},
         n_steps=STEPS,
         n_steps_per_epoch=STEPS,
         seeds=tuple(range(finished + unfinished)),

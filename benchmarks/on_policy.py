@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import tempfile
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from workers import Worker, control
+from workers import Worker, control, keep, page, table
 
 import d3ray
 from d3ray.algos.learning.fit import Fit
@@ -27,7 +26,6 @@ from d3ray.algos.online.run import OnlineRun
 from d3ray.data.batch import Batch
 from d3ray.data.spec import Box, Discrete, Spec
 
-RESULTS = Path(__file__).parent / "results"
 HIDDEN, STEPS, N_ENVS = [64, 48], 16, 8
 ENCODER = {"hidden_units": HIDDEN, "activation": "tanh"}
 BOTH: dict[str, Any] = {"policy_encoder": ENCODER, "value_encoder": ENCODER, "device": "cpu"}
@@ -83,6 +81,16 @@ def _place(name: str) -> str:
     return f"{network}/{len(HIDDEN) if layer == 'head' else int(layer.rpartition('.')[2]) // 2}/{part}"
 
 
+def asked(peer: Worker, agent: str, settings: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What PFRL's agent makes of them."""
+    with tempfile.TemporaryDirectory() as folder:
+        given, answer = str(Path(folder) / "arrays.npz"), str(Path(folder) / "answer.npz")
+        np.savez(given, **arrays)
+        peer("differentiate", arrays=given, answer=answer, agent=agent, settings=settings)
+        with np.load(answer) as found:
+            return dict(found)
+
+
 def compared(peer: Worker, label: str, algorithm: Any, theirs: dict[str, Any], *, discrete: bool) -> dict[str, Any]:
     """The largest difference of any gradient, of TRPO of any new weight, over the largest of them."""
     torch.manual_seed(0)
@@ -111,12 +119,7 @@ def compared(peer: Worker, label: str, algorithm: Any, theirs: dict[str, Any], *
     batch = Batch(flat["observation"], flat["action"], flat["reward"], flat["next_observation"], flat["live"], index, extra=extra)
     before = weights(algorithm)
     sent = {f"batch/{key}": value.numpy() for key, value in flat.items()} | {f"rollout/{key}": part for key, part in data.items()}
-    with tempfile.TemporaryDirectory() as folder:
-        arrays, answer = str(Path(folder) / "arrays.npz"), str(Path(folder) / "answer.npz")
-        np.savez(arrays, **sent, **before)
-        peer("differentiate", arrays=arrays, answer=answer, agent=name, settings=theirs)
-        with np.load(answer) as found:
-            wanted = dict(found)
+    wanted = asked(peer, name, theirs, sent | before)
     if name == "TRPO":
         learner.constrain(algorithm.policy_loss, algorithm.divergence, "policy", batch, Limits(0.01, 0.01, 10, 10))
         mine = {key: value for key, value in weights(algorithm).items() if key in wanted}
@@ -161,13 +164,8 @@ def compared_acer(peer: Worker, label: str, algorithm: Any, theirs: dict[str, An
         _place(f"{name}/{key}"): tensor.detach() for name in ("policy", "critic") for key, tensor in learner.live[name].items()
     }
     shaped = {key: tensor.reshape(tensor.shape[-2:] if key.endswith("weight") else -1).numpy() for key, tensor in weights.items()}
-    with tempfile.TemporaryDirectory() as folder:
-        arrays, answer = str(Path(folder) / "arrays.npz"), str(Path(folder) / "answer.npz")
-        sent = {f"batch/{key}": value.numpy() for key, value in columns.items() if key != "log_prob"}
-        np.savez(arrays, **sent, **shaped)
-        peer("differentiate", arrays=arrays, answer=answer, agent="ACER", settings=theirs)
-        with np.load(answer) as found:
-            wanted = dict(found)
+    sent = {f"batch/{key}": value.numpy() for key, value in columns.items() if key != "log_prob"}
+    wanted = asked(peer, "ACER", theirs, sent | shaped)
     assert mine.keys() == wanted.keys()
     apart = max(float(np.abs(mine[key].numpy() - value).max() / np.abs(value).max()) for key, value in wanted.items())
     return {"label": label, "apart": apart, "close": apart <= CLOSE}
@@ -242,38 +240,24 @@ def overhead(rounds: int, calls: int = 2000) -> list[dict[str, Any]]:
     return found
 
 
-def page(found: dict[str, Any]) -> str:
-    """The results as a page."""
-    lines = ["# On-policy algorithms beside PFRL 0.4.0", "", "<!-- Written by benchmarks/on_policy.py. -->", ""]
-    lines += [
-        "Gradients of each network on the same rollout, weights and estimates; of TRPO the policy's new weights over the longest",
-        "move. PFRL's REINFORCE adds the last reward twice and leaves the first out, so that returns are one row late there: it is",
-        "not compared.",
-        "",
-        "| | largest difference | at most |",
-        "|---|---|---|",
-    ]
+def markdown(found: dict[str, Any]) -> str:
+    gradients: list[list[str]] = []
     for row in found["fidelity"]:
         most = "1e-3 of the step" if row["label"].startswith("TRPO") else "1e-5 of the largest"
-        lines.append(f"| {row['label']} | {row['apart']:.1e} | {most}: {'met' if row['close'] else 'NOT met'} |")
-    lines += [
-        "",
-        f"Steps a second of {N_ENVS} CartPoles, learning included, in turn on the same cores; *compiled* is `compile_graph=True`:",
-        "",
-    ]
-    lines += ["| | d3ray | PFRL | ratio | control loop, s |", "|---|---|---|---|---|"]
+        gradients.append([row["label"], f"{row['apart']:.1e}", f"{most}: {'met' if row['close'] else 'NOT met'}"])
+    speed: list[list[str]] = []
     for row in found["speed"]:
         noise = f"{row['control'][0]:.3f} to {row['control'][1]:.3f}, load {row['load']:.1f}"
         ratio = f"{row['ratio']:.2f} ({row['lower']:.2f} to {row['upper']:.2f})"
-        lines.append(f"| {row['label']} | {row['ours']:,.0f} | {row['theirs']:,.0f} | {ratio} | {noise} |")
-    lines += [
-        "",
-        f"A policy's decision for {N_ENVS} CartPoles, µs; at most 60 of them are to be beyond what the network takes alone:",
-    ]
-    lines += ["", "| | call | network alone | beyond it |", "|---|---|---|---|"]
-    for row in found["acting"]:
-        lines.append(f"| {row['label']} | {row['call']:.0f} | {row['network']:.0f} | {row['beyond']:.0f} |")
-    return "\n".join(lines) + "\n"
+        speed.append([row["label"], f"{row['ours']:,.0f}", f"{row['theirs']:,.0f}", ratio, noise])
+    acting = [[row["label"], *(f"{row[key]:.0f}" for key in ("call", "network", "beyond"))] for row in found["acting"]]
+    return page(
+        "on_policy",
+        n_envs=N_ENVS,
+        gradients=table(["", "largest difference", "at most"], gradients),
+        speed=table(["", "d3ray", "PFRL", "ratio", "control loop, s"], speed),
+        acting=table(["", "call", "network alone", "beyond it"], acting),
+    )
 
 
 def main() -> None:
@@ -292,14 +276,13 @@ def main() -> None:
             for k, (label, ours, theirs) in enumerate(ACER)
         ]
         if given.gradients:
-            print(page({**found, "speed": [], "acting": []}))
+            print(markdown({**found, "speed": [], "acting": []}))
             return
         compiled = [(f"{name}, compiled", *row) for name, *row in SPEED]
         found["speed"] = [timed(peer, *row, rounds=given.rounds) for row in (*SPEED, *compiled)]
     found["acting"] = overhead(given.rounds)
-    (RESULTS / "on_policy.json").write_text(json.dumps(found, indent=1) + "\n")
-    (RESULTS / "on_policy.md").write_text(page(found))
-    print(page(found))
+    keep("on_policy", found, markdown(found))
+    print(markdown(found))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the benchmarks compute by themselves: statistics against cases by hand, tasks that need memory, stacked seeds, their tables."""
+"""What the benchmarks compute by themselves: statistics against cases by hand, tasks that need memory, stacked seeds, tables."""
 
 from __future__ import annotations
 

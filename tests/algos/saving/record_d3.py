@@ -1,4 +1,4 @@
-"""Records the `.d3` files of d3rlpy that tests read: `python benchmarks/record_d3.py tests/algos/d3_files`.
+"""Records the `.d3` files of d3rlpy that tests read: `python tests/algos/saving/record_d3.py tests/algos/d3_files`.
 
 To be run by a Python that has d3rlpy 2.8.1 and no need of d3ray. Each algorithm takes a few steps on random numbers and is saved,
 with small networks so that a file has some ten kilobytes; `golden.json` holds what it answers at a few observations, and
