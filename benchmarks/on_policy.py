@@ -30,6 +30,7 @@ HIDDEN, STEPS, N_ENVS = [64, 48], 16, 8
 ENCODER = {"hidden_units": HIDDEN, "activation": "tanh"}
 BOTH: dict[str, Any] = {"policy_encoder": ENCODER, "value_encoder": ENCODER, "device": "cpu"}
 CLOSE = 1e-5
+Arrays = dict[str, np.ndarray]
 PPO = {"entropy_weight": 0.02, "value_weight": 0.7, "clip": 0.15}
 CLIPPED = {"entropy_coef": 0.02, "value_func_coef": 0.7, "clip_eps": 0.15}
 ACER: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (  # label, ours, theirs
@@ -51,7 +52,7 @@ ROWS: tuple[tuple[str, Any, dict[str, Any], bool], ...] = (  # label, ours, thei
 )
 
 
-def rollout(*, discrete: bool) -> dict[str, np.ndarray]:
+def rollout(*, discrete: bool) -> Arrays:
     """Random steps [T, n] with ends of the MDP, and estimates that are not those of any network."""
     rng = np.random.default_rng(0)
     shape = STEPS, N_ENVS
@@ -62,26 +63,43 @@ def rollout(*, discrete: bool) -> dict[str, np.ndarray]:
     return {"observation": observation[:-1], "next_observation": observation[1:], "action": action, "live": live, **numbers}
 
 
-def weights(algorithm: Any) -> dict[str, np.ndarray]:
-    """Its affine layers by network and place, and the policy's deviation."""
-    return {_place(name): tensor.detach().numpy().copy() for name, tensor in _live(algorithm).items()}
+def weights(algorithm: Any, *networks: str) -> Arrays:
+    """Affine layers by network and place, and the policy's deviation."""
+    live = algorithm.fit_.learner.live
+    return {_place(name, key): _shaped(key, tensor).copy() for name in networks for key, tensor in live[name].items()}
 
 
-def _live(algorithm: Any) -> dict[str, torch.Tensor]:
-    learner = algorithm.fit_.learner
-    return {f"{network}/{name}": tensor for network in ("policy", "value") for name, tensor in learner.live[network].items()}
+def gradients(algorithm: Any, batch: Batch, losses: dict[str, Any]) -> Arrays:
+    """Of a loss for each network, by the same names."""
+    learner, found = algorithm.fit_.learner, Arrays()
+    for network, loss in losses.items():
+        given = learner.gradients(loss, (network,), batch, learner.address(loss))[0]
+        pairs = zip(learner.live[network], given, strict=True)
+        found |= {_place(network, key): _shaped(key, gradient) for key, gradient in pairs}
+    return found
 
 
-def _place(name: str) -> str:
-    """`policy/encoder.layers.2.weight` is `policy/1/weight`."""
-    if name.endswith("log_std"):
+def _place(network: str, path: str) -> str:
+    """`encoder.layers.2.weight` of the policy is `policy/1/weight`."""
+    if path.endswith("log_std"):
         return "log_std"
-    network, _, path = name.partition("/")
     layer, _, part = path.rpartition(".")
     return f"{network}/{len(HIDDEN) if layer == 'head' else int(layer.rpartition('.')[2]) // 2}/{part}"
 
 
-def asked(peer: Worker, agent: str, settings: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _shaped(key: str, tensor: torch.Tensor) -> np.ndarray:
+    """Without the axis of members, of which there is one."""
+    return tensor.detach().reshape(tensor.shape[-2:] if key.endswith("weight") else (-1,)).numpy()
+
+
+def verdict(label: str, mine: Arrays, wanted: Arrays, bound: float, moved: float = 0.0) -> dict[str, Any]:
+    """The largest difference over the largest of each, or over what they moved."""
+    assert mine.keys() == wanted.keys()
+    apart = max(float(np.abs(mine[key] - value).max() / (moved or np.abs(value).max())) for key, value in wanted.items())
+    return {"label": label, "apart": apart, "close": apart <= bound}
+
+
+def asked(peer: Worker, agent: str, settings: dict[str, Any], arrays: Arrays) -> Arrays:
     """What PFRL's agent makes of them."""
     with tempfile.TemporaryDirectory() as folder:
         given, answer = str(Path(folder) / "arrays.npz"), str(Path(folder) / "answer.npz")
@@ -117,23 +135,15 @@ def compared(peer: Worker, label: str, algorithm: Any, theirs: dict[str, Any], *
     extra = {key: flat[key] for key in ("advantage", "goal", "value", "log_prob", "old")}
     index = torch.arange(len(flat["reward"]))
     batch = Batch(flat["observation"], flat["action"], flat["reward"], flat["next_observation"], flat["live"], index, extra=extra)
-    before = weights(algorithm)
+    before = weights(algorithm, "policy", "value")
     sent = {f"batch/{key}": value.numpy() for key, value in flat.items()} | {f"rollout/{key}": part for key, part in data.items()}
     wanted = asked(peer, name, theirs, sent | before)
-    if name == "TRPO":
-        learner.constrain(algorithm.policy_loss, algorithm.divergence, "policy", batch, Limits(0.01, 0.01, 10, 10))
-        mine = {key: value for key, value in weights(algorithm).items() if key in wanted}
-        moved = max(float(np.abs(value - before[key]).max()) for key, value in mine.items())
-        apart = max(float(np.abs(mine[key] - value).max()) for key, value in wanted.items()) / moved
-    else:
-        mine = {}
-        for loss, network in ((algorithm.policy_loss, "policy"), (algorithm.value_loss, "value")):
-            given = learner.gradients(loss, (network,), batch, learner.address(loss))[0]
-            names = [_place(f"{network}/{key}") for key in learner.live[network]]
-            mine |= {key: gradient.numpy() for key, gradient in zip(names, given, strict=True)}
-        assert mine.keys() == wanted.keys()
-        apart = max(float(np.abs(mine[key] - value).max() / np.abs(value).max()) for key, value in wanted.items())
-    return {"label": label, "apart": apart, "close": apart <= (1e-3 if name == "TRPO" else CLOSE)}
+    if name != "TRPO":
+        losses = {"policy": algorithm.policy_loss, "value": algorithm.value_loss}
+        return verdict(label, gradients(algorithm, batch, losses), wanted, CLOSE)
+    learner.constrain(algorithm.policy_loss, algorithm.divergence, "policy", batch, Limits(0.01, 0.01, 10, 10))
+    mine = {key: value for key, value in weights(algorithm, "policy").items() if key in wanted}
+    return verdict(label, mine, wanted, 1e-3, max(float(np.abs(value - before[key]).max()) for key, value in mine.items()))
 
 
 def compared_acer(peer: Worker, label: str, algorithm: Any, theirs: dict[str, Any], *, ends: bool) -> dict[str, Any]:
@@ -152,23 +162,10 @@ def compared_acer(peer: Worker, label: str, algorithm: Any, theirs: dict[str, An
     segment |= learner.look(algorithm.complete, segment)
     columns = flattened(segment)
     batch = as_batch({**columns, "index": torch.arange(STEPS)})
-    mine = {}
-    for loss, network in ((algorithm.policy_loss, "policy"), (algorithm.critic_loss, "critic")):
-        given = learner.gradients(loss, (network,), batch, learner.address(loss))[0]
-        names = [_place(f"{network}/{key}") for key in learner.live[network]]
-        mine |= {
-            key: gradient.reshape(gradient.shape[-2:] if key.endswith("weight") else -1)
-            for key, gradient in zip(names, given, strict=True)
-        }
-    weights = {
-        _place(f"{name}/{key}"): tensor.detach() for name in ("policy", "critic") for key, tensor in learner.live[name].items()
-    }
-    shaped = {key: tensor.reshape(tensor.shape[-2:] if key.endswith("weight") else -1).numpy() for key, tensor in weights.items()}
+    mine = gradients(algorithm, batch, {"policy": algorithm.policy_loss, "critic": algorithm.critic_loss})
     sent = {f"batch/{key}": value.numpy() for key, value in columns.items() if key != "log_prob"}
-    wanted = asked(peer, "ACER", theirs, sent | shaped)
-    assert mine.keys() == wanted.keys()
-    apart = max(float(np.abs(mine[key].numpy() - value).max() / np.abs(value).max()) for key, value in wanted.items())
-    return {"label": label, "apart": apart, "close": apart <= CLOSE}
+    wanted = asked(peer, "ACER", theirs, sent | weights(algorithm, "policy", "critic"))
+    return verdict(label, mine, wanted, CLOSE)
 
 
 SPEED: tuple[tuple[str, Any, dict[str, Any], int, float], ...] = (  # ours, theirs, steps of each environment in a round, rate
