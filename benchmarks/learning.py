@@ -5,7 +5,7 @@
 `D3RAY_TEST_DATA` is the folder of recorded data that the tests use too. A cell is one seed of one side of a study
 (`learning.yaml`): it trains, evaluates the greedy policy every so many gradient steps in the same episodes, and is a line of
 `benchmarks/results/learning.jsonl` once it is done. Cells that are there are not run again (delete a line to repeat it), so a run
-that was stopped goes on; seeds of ours that are missing are trained as one stack where a study says so (`seeds.py`). Scores are
+that was stopped goes on; seeds of ours that are missing are trained as one stack where a study of recorded data says so. Scores are
 mean returns: the *last* evaluation is what counts, the *best* is shown because some of these scores swing. Both sides are reset
 with the same seeds.
 
@@ -65,7 +65,7 @@ class Study:
         online: arguments of `fit_online`.
         rival: the peer.
         counts: which score is held against `at_least`: of the "last" evaluation, or the "best".
-        stacked: whether seeds of ours that are missing are trained as one stack.
+        stacked: whether seeds of ours that are missing are trained in one process, of recorded data as one stack.
     """
 
     name: str

@@ -7,17 +7,20 @@ import itertools
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
-from seeds import learn, learn_online
 from tasks import open_dataset
 from torch.utils._python_dispatch import TorchDispatchMode
 from workers import control, serve, timed
 
+from d3ray.algos.base import Algorithm
+from d3ray.algos.environments.evaluate import evaluate
+from d3ray.algos.model_based.probabilistic_ensemble import ProbabilisticEnsemble
+from d3ray.algos.online.actors import LocalActors
 from d3ray.algos.optimizers import RowOptimizer
 from d3ray.algos.registry import algorithm_class, make_algorithm
 from d3ray.algos.stack import Stack
@@ -182,6 +185,82 @@ def spent(dataset: str, algorithm: dict[str, Any], device: str) -> dict[str, flo
     }
 
 
+# ---- the learning table: a seed by itself, or several of one dataset as one stack, whose rows learn what they would alone
+
+
+def learn(
+    dataset: str,
+    algorithm: dict[str, Any],
+    seeds: list[int],
+    n_steps: int,
+    every: int,
+    environment: str,
+    episodes: int,
+    evaluation_seed: int,
+) -> list[dict[str, Any]]:
+    """Trains and evaluates the greedy policies every so many gradient steps, in the same episodes each time: an answer a seed."""
+    data = open_dataset(dataset)
+    begin, curves = time.perf_counter(), Curves(seeds, environment, episodes, evaluation_seed)
+    if "model" in algorithm:
+        algorithm = {**algorithm, "dynamics": model_of(data, algorithm["model"], *seeds)}
+        del algorithm["model"]
+    first = make_algorithm(algorithm, seed=seeds[0], device="cpu")
+    trained = first if len(seeds) == 1 else Stack(first, seeds)
+    for _ in trained.fitter(data, n_steps=n_steps, n_steps_per_epoch=every, show_progress=False):
+        curves.add([first] if trained is first else [trained.seed(k) for k in range(len(seeds))], step=trained.step)
+    return curves.answers(time.perf_counter() - begin)
+
+
+def model_of(data: Dataset, settings: dict[str, Any], seed: int) -> ProbabilisticEnsemble:
+    """A model of the data's dynamics, one seed's own."""
+    n_steps, own = settings["n_steps"], {name: value for name, value in settings.items() if name != "n_steps"}
+    return ProbabilisticEnsemble(**own, seed=seed, device="cpu").fit(data, n_steps, n_steps, show_progress=False)
+
+
+def learn_online(
+    algorithm: dict[str, Any],
+    seeds: list[int],
+    n_steps: int,
+    every: int,
+    environment: str,
+    online: dict[str, Any],
+    episodes: int,
+    evaluation_seed: int,
+) -> list[dict[str, Any]]:
+    """The same of what learns while acting."""
+    curves = list[dict[str, Any]]()
+    for seed in seeds:
+        begin, curve = time.perf_counter(), Curves([seed], environment, episodes, evaluation_seed)
+        learner = make_algorithm(algorithm, seed=seed, device="cpu")
+        # actors learn the same wherever they are
+        asked = {**online, "actors": LocalActors(online["actors"])} if "actors" in online else online
+        for _, metrics in learner.fitter_online(environment, n_steps=n_steps, n_steps_per_epoch=every, **asked):
+            curve.add([learner], step=int(metrics["step"]), acted=int(metrics["train/environment_steps"]))
+        curves += curve.answers(time.perf_counter() - begin)
+    return curves
+
+
+class Curves:
+    """What evaluations of each seed gave so far."""
+
+    def __init__(self, seeds: list[int], environment: str, episodes: int, evaluation_seed: int) -> None:
+        self.environment, self.episodes, self.evaluation_seed = environment, episodes, evaluation_seed
+        self.curves: list[list[dict[str, float]]] = [[] for _ in seeds]
+
+    def add(self, algorithms: Sequence[Algorithm], **at: int) -> None:
+        """Plays the greedy policy of each seed."""
+        for algorithm, curve in zip(algorithms, self.curves, strict=True):
+            n_envs = min(self.episodes, 20)
+            played = evaluate(
+                algorithm.policy(), self.environment, episodes=self.episodes, seed=self.evaluation_seed, n_envs=n_envs
+            )
+            curve.append({**at, "return": played.mean, "std": played.std})
+
+    def answers(self, seconds: float) -> list[dict[str, Any]]:
+        """One a seed; `seconds` are of all of them together, where they were `stacked`."""
+        return [{"evaluations": curve, "seconds": seconds, "stacked": len(self.curves)} for curve in self.curves]
+
+
 # ---- a trial inside Ray Tune beside the same training outside it
 #
 # Both train a fresh algorithm for whole epochs and are timed from the end of the first epoch to the end of the last, by wall clock.
@@ -240,6 +319,5 @@ def inside(dataset: str, algorithm: dict[str, Any], n_epochs: int, n_steps_per_e
 if __name__ == "__main__":
     speed = Speed()
     tasks = [getattr(speed, name) for name in ("set_up_fit", "set_up_tiny", "fit", "draw_for_fit", "set_up_draws", "draw")]
-    tasks += [spent, outside, inside, start_ray, learn_online]
-    named = {task.__name__: task for task in tasks}
-    serve({**named, "learn": lambda dataset, **asked: learn(open_dataset(dataset), **asked)})
+    tasks += [spent, outside, inside, start_ray, learn, learn_online]
+    serve({task.__name__: task for task in tasks})

@@ -107,14 +107,7 @@ def recorded(path: str) -> tuple[Any, int, int]:
 
 
 def learn(
-    dataset: str,
-    name: str,
-    settings: dict[str, Any],
-    seed: int,
-    n_steps: int,
-    every: int,
-    environment: str,
-    reset_seeds: list[int],
+    dataset: str, name: str, settings: dict[str, Any], seed: int, n_steps: int, every: int, environment: str, reset_seeds: list[int]
 ) -> dict[str, Any]:
     """Trains and evaluates the greedy policy every so many gradient steps, in the same episodes each time."""
     curve = Curve(environment, reset_seeds)
@@ -134,29 +127,18 @@ def learn(
 
 
 def learn_online(
-    agent: str,
-    settings: dict[str, Any],
-    seed: int,
-    environment: str,
-    n_envs: int,
-    hidden: list[int],
-    rate: float,
-    every: int,
-    evaluations: int,
-    reset_seeds: list[int],
-    optimizer: str = "adam",
-    falls_over: int | None = None,
-    mujoco: bool = False,
+    agent: str, seed: int, environment: str, every: int, evaluations: int, reset_seeds: list[int], **how: Any
 ) -> dict[str, Any]:
-    """The same of what learns while acting, every so many steps of all environments together.
+    """The same of what learns while acting, as `Run` does, every so many steps of all environments together.
 
     With `falls_over` its rate falls in a straight line to 0 over that many steps.
     """
     run, curve = Run(), Curve(environment, reset_seeds)
-    settings = {**settings, "act_deterministically": True}  # in evaluations
-    run.begin(agent, settings, environment, n_envs, hidden, rate, seed, optimizer, mujoco)
+    settings = {**how.pop("settings"), "act_deterministically": True}  # in evaluations
+    falls_over = how.pop("falls_over", None)
+    run.begin(agent, settings, environment, seed=seed, **how)
     for k in range(1, evaluations + 1):
-        run.act(every // n_envs, falls_over)
+        run.act(every // run.n_envs, falls_over)
         curve.add(run.agent, k * every)
     run.env.close()
     return curve.answer()

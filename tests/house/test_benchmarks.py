@@ -1,4 +1,4 @@
-"""What the benchmarks compute by themselves: statistics against cases by hand, tasks that need memory, stacked seeds, tables."""
+"""What the benchmarks compute by themselves: statistics against cases by hand, tasks that need memory, tables."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ import numpy as np
 import pytest
 
 from d3ray.algos.environments.evaluate import evaluate
-from d3ray.algos.online.run import OnlineRun
 from d3ray.algos.registry import make_algorithm
 
 from .source_tree import ROOT
 
-SMALL: dict[str, Any] = {"hidden_units": [8]}
 LEAST = {"learning": 100, "fidelity": 80, "speed": 50}  # rows
 
 
@@ -130,26 +128,3 @@ def test_positions_are_cartpoles_without_velocities(load: Any) -> None:
         np.testing.assert_array_equal(shown, seen[[0, 2]])
         assert part.observation_space.contains(shown)
         (seen, *_), (shown, *_) = whole.step(action), part.step(action)
-
-
-# ---- seeds that are trained online as one stack
-
-
-@pytest.mark.parametrize("name", ["DQN", "Rainbow"])  # the latter draws by errors and explores by noise
-def test_a_row_learns_online_what_its_seed_learns_alone(load: Any, name: str):
-    algorithm = {"name": name, "batch_size": 4, "target_update_interval": 3, "learning_rate": 1e-2, "encoder": SMALL}
-    online: dict[str, Any] = {"n_envs": 2, "update_interval": 4, "n_updates": 4, "update_start_step": 12}
-    online["explorer"] = "policy" if name == "Rainbow" else "greedy"
-    with load("seeds").OnlineStack(algorithm, [3, 5], "CartPole-v1", **online) as stack:
-        stack.advance(12)
-        for run, seed in zip(stack.runs, (3, 5), strict=True):
-            with OnlineRun(make_algorithm(algorithm, seed=seed), "CartPole-v1", **online) as alone:
-                for _ in alone.epochs(12, 12):
-                    pass
-                assert alone.rollout.steps == run.rollout.steps == 20
-                for column, values in alone.buffer.columns.items():
-                    np.testing.assert_array_equal(run.buffer.columns[column], values, err_msg=column)
-                seen = alone.buffer.columns["observation"][:20]
-                theirs = alone.algorithm.predict_value(seen, np.zeros(20, np.int64))
-                np.testing.assert_allclose(run.algorithm.predict_value(seen, np.zeros(20, np.int64)), theirs, rtol=1e-4, atol=1e-5)
-                assert np.ptp(theirs) > 1e-3
