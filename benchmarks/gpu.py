@@ -31,7 +31,7 @@ from typing import Any
 
 import torch
 from tasks import cartpole_like, for_peer, frames_like, hopper_like
-from workers import HERE, Worker, machine, page, peer_place, table, today, told
+from workers import RESULTS, Worker, machine, page, peer_place, table, today, told
 
 SCRIPT = "gpu_side.py"
 TRIAL_SECONDS = 5.0  # that one alone trains, about
@@ -195,41 +195,16 @@ class Cell:
         return {**kept, "reason": self.reason, **self.found, "runs": self.runs}
 
 
-@dataclass
 class Bench:
-    """The options of a run.
+    """The options of a run, the folder of its data and logs, and the clock of the whole."""
 
-    Attributes:
-        device: as torch names it.
-        rows: of the data.
-        seconds: of a measurement.
-        rounds: of them.
-        limit: seconds in which a cell has to be ready.
-        at_once: cells that get ready side by side.
-        alive: processes that are there at once.
-        threads: of each.
-        folder: of the data and the logs.
-        clock: of the whole.
-        reserve: seconds of it that are left for what follows.
-        measuring: seconds of it that the measurements of a wave take, which getting ready leaves to them.
-    """
-
-    device: str
-    rows: int
-    seconds: float
-    rounds: int
-    limit: float
-    at_once: int
-    alive: int
-    threads: int
-    folder: Path
-    clock: Clock
-    reserve: float = 0.0
-    measuring: float = 0.0
-
-    @property
-    def on_cuda(self) -> bool:
-        return self.device.startswith("cuda")
+    def __init__(self, given: argparse.Namespace, folder: Path, clock: Clock) -> None:
+        self.given, self.folder, self.clock, self.device = given, folder, clock, given.device
+        self.on_cuda = given.device.startswith("cuda")
+        self.at_once = given.at_once or max(len(os.sched_getaffinity(0)) - 2, 1)  # that get ready side by side
+        self.alive = given.alive or (64 if self.on_cuda else 1)  # processes that are there at once
+        self.reserve = min(RESERVE, given.within / 3) if TRIALS in given.only else 0.0  # seconds that are left for what follows
+        self.measuring = 0.0  # seconds that the measurements of a wave take, which getting ready leaves to them
 
     def left(self) -> float:
         return self.clock.left() - self.reserve
@@ -239,7 +214,7 @@ class Bench:
         environment = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TORCHINDUCTOR_COMPILE_THREADS": "2"}
         environment |= {"D3RAY_CACHE": str(self.folder / "cache")}
         environment |= {} if self.on_cuda else {"JAX_PLATFORMS": "cpu"}
-        return Patient(SCRIPT, self.threads, self.folder / f"{name}.log", environment, python)
+        return Patient(SCRIPT, self.given.threads, self.folder / f"{name}.log", environment, python)
 
     def measure(self, rows: Sequence[tuple[str, Work]], contenders: Sequence[str]) -> Iterator[Cell]:
         """All cells, as they are done."""
@@ -255,11 +230,11 @@ class Bench:
     def wave(self, cells: list[Cell], control: Patient) -> list[Cell]:
         """Cells side by side: all get ready, then each is measured in every round, then traced."""
         for data in dict.fromkeys(cell.work.data for cell in cells):
-            written(data, self.rows, self.folder)
-        self.measuring = 1.3 * self.seconds * self.rounds * len(cells)
+            written(data, self.given.rows, self.folder)
+        self.measuring = 1.3 * self.given.seconds * self.given.rounds * len(cells)
         with ThreadPoolExecutor(self.at_once) as pool:  # what takes longest to compile comes last: no other is late by it
             list(pool.map(self.prepare, sorted(cells, key=lambda cell: cell.contender == OURS[1])))
-        for _ in range(self.rounds):
+        for _ in range(self.given.rounds):
             for cell in cells:
                 self.look(cell, control)
         for cell in cells:
@@ -285,11 +260,11 @@ class Bench:
         python = str(peer_place()) if cell.contender in PEERS and peer_place().is_file() else None
         try:
             cell.worker = self.worker(name, python)
-            data = written(cell.work.data, self.rows, self.folder)
-            told = {"work": cell.work.told(cell.contender), "device": self.device, "data": data, "rows": self.rows}
-            cell.found |= cell.worker.ask(min(self.limit, self.left() - self.measuring), "begin", **told)
-            left = min(self.limit - (time.monotonic() - begin), self.left() - self.measuring)
-            warm = cell.worker.ask(left, "warm", seconds=self.seconds)
+            data = written(cell.work.data, self.given.rows, self.folder)
+            told = {"work": cell.work.told(cell.contender), "device": self.device, "data": data, "rows": self.given.rows}
+            cell.found |= cell.worker.ask(min(self.given.limit, self.left() - self.measuring), "begin", **told)
+            left = min(self.given.limit - (time.monotonic() - begin), self.left() - self.measuring)
+            warm = cell.worker.ask(left, "warm", seconds=self.given.seconds)
             cell.found |= {"n": warm["n"], "warm": warm["took"], "ready": time.monotonic() - begin}
             cell.found["versions"] = cell.worker.ask(30, "versions")
         except (OSError, RuntimeError, ValueError) as error:
@@ -302,7 +277,7 @@ class Bench:
         assert cell.worker is not None
         try:
             product = control.ask(30, "product", device=self.device)
-            found = cell.worker.ask(min(30 + 10 * self.seconds, self.left() + 10), "measure", n=cell.found["n"])
+            found = cell.worker.ask(min(30 + 10 * self.given.seconds, self.left() + 10), "measure", n=cell.found["n"])
             cell.runs.append({**found, "control_ms": product})
             cell.found["memory_mib"] = cell.worker.ask(10, "memory")
         except (OSError, RuntimeError, ValueError) as error:
@@ -323,11 +298,6 @@ class Bench:
                 cell.found |= cell.worker.ask(min(20, self.left()), "trace", n=100 if quick else 20)
             except (OSError, RuntimeError, ValueError) as error:
                 cell.found["untraced"] = str(error).split("; its output is in ")[0][:100]
-
-
-def cores() -> int:
-    """Of this machine, for this process."""
-    return len(os.sched_getaffinity(0))
 
 
 # ---- the page
@@ -485,7 +455,7 @@ def trials(bench: Bench, cells: list[Cell]) -> Found:
         ("plan", "plan", {"seeds": four, "n_steps": n_steps}),
         ("alone again", "train", {"name": "again", "seeds": [0], "n_steps": n_steps}),
     ]
-    dataset = written("hopper", bench.rows, bench.folder)["ours"]
+    dataset = written("hopper", bench.given.rows, bench.folder)["ours"]
     with bench.worker(TRIALS) as worker:
         begun = Cell(ROWS["td3+bc"], "d3ray", worker=worker)
         try:
@@ -529,7 +499,6 @@ def options() -> argparse.Namespace:
 def main() -> None:
     given = options()
     clock = Clock(given.within)
-    on_cuda = given.device.startswith("cuda")
     report: Found = {"device": given.device, "rows": given.rows, "rounds": given.rounds, "seconds": given.seconds}
     there = machine()
     where = f"{', '.join(there['accelerators']) or there['cpu']}, {there['cores']} cores of {there['cpu']}"
@@ -537,19 +506,7 @@ def main() -> None:
     report["about"] = about
     cells: list[Cell] = []
     with tempfile.TemporaryDirectory(prefix="d3ray-gpu-") as scratch:
-        bench = Bench(
-            given.device,
-            given.rows,
-            given.seconds,
-            given.rounds,
-            given.limit,
-            given.at_once or max(cores() - 2, 1),
-            given.alive or (64 if on_cuda else 1),
-            given.threads,
-            Path(scratch),
-            clock,
-            reserve=min(RESERVE, given.within / 3) if TRIALS in given.only else 0.0,
-        )
+        bench = Bench(given, Path(scratch), clock)
         for cell in bench.measure([(name, work) for name, work in ROWS.items() if name in given.only], given.contenders):
             cells.append(cell)
             speed = [run["per_second"] for run in cell.runs]
@@ -561,7 +518,7 @@ def main() -> None:
     report |= {"cells": [cell.told() for cell in cells], "took": clock.since()}
     text = markdown(report)
     print("\n" + text)
-    out: Path | None = given.out or (HERE / "results" if on_cuda else None)
+    out: Path | None = given.out or (RESULTS if given.device.startswith("cuda") else None)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         (out / "gpu.md").write_text(text, encoding="utf-8")

@@ -65,7 +65,7 @@ class Study:
         online: arguments of `fit_online`.
         rival: the peer.
         counts: which score is held against `at_least`: of the "last" evaluation, or the "best".
-        stacked: whether seeds of ours that are missing are trained in one process, of recorded data as one stack.
+        stacked: whether seeds of ours that are missing are trained as one stack, where there are data.
     """
 
     name: str
@@ -347,7 +347,8 @@ def go(cells: list[Cell], threads: int) -> None:
         sys.exit(f"{len(recorded)} cells need recorded data, and D3RAY_TEST_DATA names no folder of them.")
     groups: dict[Any, list[Cell]] = {}
     for study, side, seed in cells:
-        groups.setdefault((study.name, side, (study.stacked and side == "d3ray") or seed), []).append((study, side, seed))
+        together = study.stacked and study.data is not None and side == "d3ray"
+        groups.setdefault((study.name, side, together or f"seed {seed}"), []).append((study, side, seed))
     with tempfile.TemporaryDirectory(prefix="d3ray-learning-") as folder:
         log = Path(folder) / "workers.log"
         for group in groups.values():

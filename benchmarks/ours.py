@@ -227,17 +227,14 @@ def learn_online(
     episodes: int,
     evaluation_seed: int,
 ) -> list[dict[str, Any]]:
-    """The same of what learns while acting."""
-    curves = list[dict[str, Any]]()
-    for seed in seeds:
-        begin, curve = time.perf_counter(), Curves([seed], environment, episodes, evaluation_seed)
-        learner = make_algorithm(algorithm, seed=seed, device="cpu")
-        # actors learn the same wherever they are
-        asked = {**online, "actors": LocalActors(online["actors"])} if "actors" in online else online
-        for _, metrics in learner.fitter_online(environment, n_steps=n_steps, n_steps_per_epoch=every, **asked):
-            curve.add([learner], step=int(metrics["step"]), acted=int(metrics["train/environment_steps"]))
-        curves += curve.answers(time.perf_counter() - begin)
-    return curves
+    """The same of what learns while acting, one seed."""
+    begin, curves = time.perf_counter(), Curves(seeds, environment, episodes, evaluation_seed)
+    learner = make_algorithm(algorithm, seed=seeds[0], device="cpu")
+    if "actors" in online:  # which learn the same wherever they are
+        online = {**online, "actors": LocalActors(online["actors"])}
+    for _, metrics in learner.fitter_online(environment, n_steps=n_steps, n_steps_per_epoch=every, **online):
+        curves.add([learner], step=int(metrics["step"]), acted=int(metrics["train/environment_steps"]))
+    return curves.answers(time.perf_counter() - begin)
 
 
 class Curves:
@@ -250,10 +247,8 @@ class Curves:
     def add(self, algorithms: Sequence[Algorithm], **at: int) -> None:
         """Plays the greedy policy of each seed."""
         for algorithm, curve in zip(algorithms, self.curves, strict=True):
-            n_envs = min(self.episodes, 20)
-            played = evaluate(
-                algorithm.policy(), self.environment, episodes=self.episodes, seed=self.evaluation_seed, n_envs=n_envs
-            )
+            how = {"episodes": self.episodes, "seed": self.evaluation_seed, "n_envs": min(self.episodes, 20)}
+            played = evaluate(algorithm.policy(), self.environment, **how)
             curve.append({**at, "return": played.mean, "std": played.std})
 
     def answers(self, seconds: float) -> list[dict[str, Any]]:

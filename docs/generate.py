@@ -34,8 +34,8 @@ RESULTS = DOCS.parent / "benchmarks" / "results"
 PEERS = {"d3rlpy": "d3rlpy 2.8.1", "pfrl": "PFRL 0.4.0", "slow": "a slow version in float64, by loops over single samples"}
 INTERVAL = runpy.run_path(str(RESULTS.parent / "significance.py"))["interval"]
 OPEN = (
-    "Studies named *open* are of a variant that no setting chooses: the behaviour's decoder ends without tanh, like d3rlpy's. They "
-    "were added after the others had been seen."
+    "Studies named *open* have `decoder_output` = `linear`: the behaviour's decoder ends without tanh, like d3rlpy's. They were "
+    "added after the others had been seen."
 )
 MODEL = "behaviour_model"
 WIDTH = 132
