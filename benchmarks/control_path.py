@@ -18,11 +18,10 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from workers import HERE, machine, table
+from workers import RESULTS, machine, page, table, today
 
 from d3ray.platform.cluster.session import ray_session
 from d3ray.platform.driver.budget import Spent
@@ -36,7 +35,6 @@ from d3ray.platform.sweep.searchers import Past, make_searcher
 from d3ray.platform.tracking.delivery import Delivery, deliver
 from d3ray.platform.tracking.runs import Tracking
 
-RESULT = HERE / "results" / "control_path.md"
 METRICS = {f"train/metric_{k}": 0.5 for k in range(8)} | {f"evaluation/metric_{k}": 0.5 for k in range(3)}
 
 
@@ -67,21 +65,10 @@ def least(work: Callable[[], Any], times: int = 5) -> float:
 
 
 def sweep_config(folder: Path, searcher: str = "random") -> SweepConfig:
-    return SweepConfig.checked(
-        {
-            "name": "wide",
-            "dataset": "d3ray/cartpole-replay",
-            "algorithm": "DQN",
-            "n_steps": 1000,
-            "n_steps_per_epoch": 100,
-            "evaluation": None,
-            "objective": {"metric": "train/critic_loss"},
-            "search": {"algorithm.learning_rate": {"loguniform": [1e-6, 1e-2]}},
-            "searcher": searcher,
-            "budget": {"configurations": 1_000_000},
-            "storage": str(folder),
-        }
-    )
+    sizes = {"n_steps": 1000, "n_steps_per_epoch": 100, "budget": {"configurations": 1_000_000}, "evaluation": None}
+    search = {"search": {"algorithm.learning_rate": {"loguniform": [1e-6, 1e-2]}}, "searcher": searcher}
+    search |= {"objective": {"metric": "train/critic_loss"}, "storage": str(folder)}
+    return SweepConfig.checked({"name": "wide", "dataset": "d3ray/cartpole-replay", "algorithm": "DQN", **sizes, **search})
 
 
 def proposals(folder: Path, sample: int) -> tuple[Experiment, list[Trial], dict[str, float]]:
@@ -117,7 +104,7 @@ def learned_proposal(folder: Path, n: int, running: int) -> float:
 def commit(trials: list[Trial], step: int) -> None:
     """What a worker leaves after an epoch, as far as the driver looks at it."""
     for trial in trials:
-        made = trial.folder.local / "checkpoints" / f"step-{step:09d}"  # pyright: ignore
+        made = trial.folder.local / "checkpoints" / f"step-{step:09d}"
         made.mkdir(parents=True, exist_ok=True)
         for seed in trial.seeds:
             box = Outbox(trial.outbox(seed))
@@ -182,18 +169,11 @@ def tune_loop(folder: Path, results: int = 200, trials: int = 14) -> dict[str, f
             return True
 
     def seconds(n: int, each: int) -> float:
-        begin = time.process_time()
-        tune.Tuner(
-            tune.with_resources(Reports, {"cpu": 1}),
-            param_space={"n": each},
-            tune_config=tune.TuneConfig(num_samples=n, reuse_actors=True),
-            run_config=tune.RunConfig(
-                storage_path=str(folder),
-                name=f"{n}x{each}",
-                verbose=0,
-                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
-            ),
-        ).fit()
+        begin, none = time.process_time(), tune.CheckpointConfig(checkpoint_at_end=False)
+        several = tune.TuneConfig(num_samples=n, reuse_actors=True)
+        run = tune.RunConfig(storage_path=str(folder), name=f"{n}x{each}", verbose=0, checkpoint_config=none)
+        work = tune.with_resources(Reports, {"cpu": 1})
+        tune.Tuner(work, param_space={"n": each}, tune_config=several, run_config=run).fit()
         return time.process_time() - begin
 
     os.environ |= {"TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1", "RAY_AIR_NEW_OUTPUT": "0", "TUNE_GLOBAL_CHECKPOINT_S": "3600"}
@@ -208,7 +188,7 @@ def tune_loop(folder: Path, results: int = 200, trials: int = 14) -> dict[str, f
         def get_trials(self) -> list[Any]:
             return self.trials
 
-    scan = least(lambda: FIFOScheduler().choose_trial_to_run(Controller(10_000))) / 10_000  # pyright: ignore
+    scan = least(lambda: FIFOScheduler().choose_trial_to_run(Controller(10_000))) / 10_000
     made = least(lambda: Controller(10_000)) / 10_000
     return {
         "result": 1000 * (many - few) / (results - 10),
@@ -220,23 +200,47 @@ def tune_loop(folder: Path, results: int = 200, trials: int = 14) -> dict[str, f
 def parts(costs: dict[str, float], options: argparse.Namespace) -> list[Part]:
     """How busy each part is once the cluster is full, half of all trials begun."""
     at_once = min(options.nodes * options.slots, options.trials)
-    results, ends = at_once / options.epoch, at_once / (60 * options.minutes)
-    half = options.trials / 2
-    passes = 1.0
+    results, ends, half = at_once / options.epoch, at_once / (60 * options.minutes), options.trials / 2
+    proposal, run = costs["proposal"] + costs["growth"] * half, costs["create"] + costs["end"]
+    grows, trips, passes = "grows with trials", "~6 round trips", 1.0  # passes a second
     return [
         Part("Tune: a result", "driver", costs["result"], results),
-        Part(
-            "Tune: its scheduler looks at every trial, once a result", "driver", costs["scan"] * half, results, "grows with trials"
-        ),
+        Part("Tune: its scheduler looks at every trial, once a result", "driver", costs["scan"] * half, results, grows),
         Part("Tune: a trial begins and ends", "driver", costs["trial"], ends),
-        Part("progress: sums over every trial, once a result", "driver", costs["shown"] * half, results, "grows with trials"),
-        Part("search: a proposal and its folder", "driver", costs["proposal"] + costs["growth"] * half, ends, "~6 round trips"),
-        Part("search: an answer of Optuna's", "optuna", costs["learned"], ends, "grows with trials"),
-        Part("delivery: a look at a trial that runs", "delivery", costs["idle"], at_once * passes, "~6 round trips"),
+        Part("progress: sums over every trial, once a result", "driver", costs["shown"] * half, results, grows),
+        Part("search: a proposal and its folder", "driver", proposal, ends, trips),
+        Part("search: an answer of Optuna's", "optuna", costs["learned"], ends, grows),
+        Part("delivery: a look at a trial that runs", "delivery", costs["idle"], at_once * passes, trips),
         Part("delivery: metrics of an epoch to SQLite", "delivery", costs["news"], results),
-        Part("delivery: a run is created and ended", "delivery", costs["create"] + costs["end"], ends),
+        Part("delivery: a run is created and ended", "delivery", run, ends),
         Part("delivery: a look at a trial that has ended", "delivery", costs["settled"], half * passes),
     ]
+
+
+def words(found: list[Part], costs: dict[str, float], options: argparse.Namespace) -> str:
+    """The table, and what follows."""
+    at_once = min(options.nodes * options.slots, options.trials)
+    threads = ("driver", "optuna", "delivery")
+    busy = {thread: sum(part.busy for part in found if part.thread == thread) for thread in threads}
+    busy["driver, with the searcher optuna"] = busy["driver"] + busy.pop("optuna")
+    rows = [
+        [part.name, part.thread, f"{part.milliseconds:.3g}", f"{part.a_second:,.3g}", f"{100 * part.busy:.3g} %", part.note]
+        for part in sorted(found, key=lambda part: (threads.index(part.thread), -part.busy))
+    ]
+    full = [
+        f"- {thread}: {100 * part:.0f} % of one core; full at about {at_once / part:,.0f} trials at once."
+        for thread, part in busy.items()
+    ]
+    return page(
+        "control_path",
+        asked=f"{options.trials:,} trials of {options.minutes:g} min, {at_once:,} at once on {options.nodes} nodes, an epoch every "
+        f"{options.epoch:g} s",
+        table=table(["part", "thread", "ms each", "a second", "of the thread's time", ""], rows),
+        busy="\n".join(full),
+        listing=f"{options.trials * costs['listing'] / 1000:.1f}",
+        shortest=f"at {at_once:,} at once: {busy['driver'] * options.epoch:.1f} s",
+        where=f"{machine()['cpu']}, load {os.getloadavg()[0]:.1f}, {today()}, {options.sample} folders",
+    )
 
 
 def main() -> None:
@@ -257,31 +261,10 @@ def main() -> None:
         experiment.close()
         print({name: round(value, 4) for name, value in costs.items()}, file=sys.stderr, flush=True)
         costs |= tune_loop(Path(scratch) / "tune")
-    found = parts(costs, options)
-    at_once = min(options.nodes * options.slots, options.trials)
-    busy = {thread: sum(part.busy for part in found if part.thread == thread) for thread in ("driver", "optuna", "delivery")}
-    busy["driver, with the searcher optuna"] = busy["driver"] + busy.pop("optuna")
-    rows = [
-        [part.name, part.thread, f"{part.milliseconds:.3g}", f"{part.a_second:,.3g}", f"{100 * part.busy:.3g} %", part.note]
-        for part in sorted(found, key=lambda part: (("driver", "optuna", "delivery").index(part.thread), -part.busy))
-    ]
-    lines = [
-        f"{options.trials:,} trials of {options.minutes:g} min, {at_once:,} at once on {options.nodes} nodes, an epoch every "
-        f"{options.epoch:g} s; half of the trials are there.",
-        "",
-        table(["part", "thread", "ms each", "a second", "of the thread's time", ""], rows),
-        "",
-    ]
-    for thread, part in busy.items():
-        lines.append(f"- {thread}: {100 * part:.0f} % of one core; full at about {at_once / part:,.0f} trials at once.")
-    lines += [
-        f"- A resumed sweep reads every folder before its first trial: {options.trials * costs['listing'] / 1000:.1f} s a reading.",
-        f"- The shortest epoch that the driver keeps up with at {at_once:,} at once: {busy['driver'] * options.epoch:.1f} s.",
-        f"- Measured on {machine()['cpu']}, load {os.getloadavg()[0]:.1f}, {datetime.now(UTC):%Y-%m-%d}, {options.sample} folders.",
-    ]
-    print("\n".join(lines))
+    text = words(parts(costs, options), costs, options)
+    print(text)
     if options.write:
-        RESULT.write_text("# The control path of a wide sweep\n\n" + "\n".join(lines) + "\n")
+        (RESULTS / "control_path.md").write_text(text)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The fidelity table: one update here and in d3rlpy 2.8.1 or PFRL 0.4.0, from the same weights, batch and random numbers.
 
-Algorithms that neither has stand beside a slow version in float64 (`fidelity_slow.py`).
+Algorithms that neither has stand beside a slow version in float64 (`fidelity_slow.py`). The rows are those of `fidelity.yaml`.
 
     make peer && make benchmark-fidelity        or: python benchmarks/fidelity.py [--only TEXT …]
 
@@ -13,27 +13,21 @@ Results go to `benchmarks/results/fidelity.md` and `fidelity.json`, which has ev
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import torch
-from arrays import cartpole_like, hopper_like
-from fidelity_behaviour import BEHAVIOUR_CASES
-from fidelity_cases import BATCH, CASES, Case, Draws
-from fidelity_pfrl_cases import PFRL_CASES
-from fidelity_sequences import SEQUENCE_CASES, as_sequences, stretches
-from fidelity_slow_cases import SLOW_CASES, ahead
+from tasks import cartpole_like, hopper_like
 from torch import nn
-from workers import HERE, Worker, table
+from workers import Worker, keep, kept, page, table, today, told
 
 from d3ray.algos.learning.learner import Learner
 from d3ray.algos.nets import Nets
@@ -43,15 +37,143 @@ from d3ray.algos.networks.layers import Linear
 from d3ray.algos.networks.training import Pass
 from d3ray.algos.registry import make_algorithm
 from d3ray.algos.wants import Stretches, Transitions
-from d3ray.data.batch import Batch
+from d3ray.data.batch import Batch, Sequences
 
-RESULTS = HERE / "results"
-ROWS = (*CASES, *PFRL_CASES, *BEHAVIOUR_CASES, *SEQUENCE_CASES, *SLOW_CASES)
-GAMMA, BOUND = 0.99, 1e-5
+GAMMA, BOUND, BATCH = 0.99, 1e-5, 32
+AHEAD = 4  # steps that AWR's returns look ahead
+T = 4  # steps of a stretch
 KINDS = {"loss": "losses", "gradient": "gradients", "live": "new weights", "target": "new targets"}
-SIDES = {"d3rlpy": "fidelity_d3rlpy.py", "pfrl": "fidelity_pfrl.py", "slow": "fidelity_slow.py"}
+SIDES = {"d3rlpy": "d3rlpy_side.py", "pfrl": "pfrl_side.py", "slow": "fidelity_slow.py"}
 SHOWN = {"slow": "slow, float64"}
 Arrays = dict[str, np.ndarray]
+Draws = list[tuple[str, np.ndarray]]  # ours, in order: the loss that drew them and what for, and the numbers
+
+
+# ---- rows
+
+
+@dataclass(frozen=True)
+class Case:
+    """One algorithm with one kind of critic, beside one peer.
+
+    Attributes:
+        label: First cell of the row.
+        peer: "d3rlpy", "pfrl" or "slow".
+        ours: Name and settings of our side.
+        theirs: Of the peer's.
+        step: Gradient step, from 0, that our side does.
+        their_step: The one that the peer does.
+        losses: What the peer calls our losses; "a + b" is the sum of two of its.
+        factor: Our loss, or our gradient of a network, over the peer's, where the peer has the same up to a factor.
+        skip: Beginnings of tensors' names that are not compared; `difference` says why.
+        slope: By the name of a parameter p, the ends between which the peer has log σ = low + (high - low) sigmoid(p) where ours is
+            log σ itself. Gradients are compared through it, new values are not.
+        discrete: Whether actions are.
+        unending: Whether no step of the batch is terminated.
+        tape: The numbers that the peer draws, in its order, out of those that ours drew: a function below, or {function: argument}.
+        cancels: By a tensor's name, of one that is what two terms leave of each other: how many times larger these are. Float32
+            rounds them by up to 1.2e-7, so that is how far the sides may be apart, times so many.
+        difference: What differs, as an equation or a setting.
+        dtype: Of both sides; "float64" beside d3rlpy only.
+    """
+
+    label: str
+    peer: str
+    ours: Mapping[str, Any]
+    theirs: Mapping[str, Any]
+    step: int = 0
+    their_step: int = 0
+    losses: Mapping[str, str] = field(default_factory=dict)
+    factor: Mapping[str, float] = field(default_factory=dict)
+    skip: list[str] = field(default_factory=list)
+    slope: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    discrete: bool = False
+    unending: bool = False
+    tape: str | Mapping[str, int] = "as_drawn"
+    cancels: Mapping[str, float] = field(default_factory=dict)
+    difference: str = ""
+    dtype: str = "float32"
+
+
+def rows() -> list[Case]:
+    """Those of the file."""
+    found: list[Case] = []
+    for group in told("fidelity.yaml")["groups"]:
+        same = group["same"]
+        for label, own in group["rows"].items():
+            both = {side: {**same.get(side, {}), **own.get(side, {})} for side in ("ours", "theirs")}
+            found.append(Case(label, **{**same, **own, **both}))
+    return found
+
+
+def as_drawn(draws: Draws) -> list[np.ndarray]:
+    return [numbers for _, numbers in draws]
+
+
+def none(draws: Draws) -> list[np.ndarray]:
+    """The slow side takes numbers by their places."""
+    return []
+
+
+def fractions(members: int) -> Callable[[Draws], list[np.ndarray]]:
+    """What d3rlpy draws where members of our ensemble share fractions [1, B, N]: each its own [B, N], so each gets ours."""
+    return lambda draws: [part for _, one in draws for part in ([one[0]] * members if one.ndim == 3 else [one])]
+
+
+def of_three_kinds(draws: Draws) -> list[np.ndarray]:
+    """d3rlpy's CQL draws its uniform actions after the policy's, as [B · N, A] where ours has [N, B, A]."""
+    at = next(k for k, (_, numbers) in enumerate(draws) if numbers.ndim == 3 and numbers.min() > 0 and numbers.max() < 1)
+    anywhere = draws[at][1].swapaxes(0, 1).reshape(-1, draws[at][1].shape[-1])
+    rest = [numbers for _, numbers in draws[:at] + draws[at + 1 :]]
+    return [*rest[: at + 2], anywhere, *rest[at + 2 :]]
+
+
+def greedy_first(n: int) -> Callable[[Draws], list[np.ndarray]]:
+    """d3rlpy's DQN draws fractions to choose the next action by, where ours takes midpoints."""
+
+    def tape(draws: Draws) -> list[np.ndarray]:
+        drawn, midpoints = fractions(1)(draws), (np.arange(n, dtype=np.float32) + 0.5) / n
+        return [np.broadcast_to(midpoints, drawn[0].shape).copy(), *drawn]
+
+    return tape
+
+
+def live_first(n: int) -> Callable[[Draws], list[np.ndarray]]:
+    """PFRL's IQN draws its own fractions, those that it chooses by, and its target's."""
+
+    def tape(draws: Draws) -> list[np.ndarray]:
+        chosen, target, live = greedy_first(n)(draws)
+        return [live, chosen, target]
+
+    return tape
+
+
+def by_state(draws: Draws) -> list[np.ndarray]:
+    """d3rlpy's BCQ draws n latents of each state as [B · n, Z] where ours has [n, B, Z]."""
+    return [numbers.swapaxes(0, 1).reshape(-1, numbers.shape[-1]) if numbers.ndim == 3 else numbers for _, numbers in draws]
+
+
+TAPES: dict[str, Any] = {one.__name__: one for one in (as_drawn, none, of_three_kinds, by_state)}
+TAPES |= {one.__name__: one for one in (fractions, greedy_first, live_first)}
+
+
+def tape_of(case: Case, draws: Draws) -> list[np.ndarray]:
+    if isinstance(case.tape, str):
+        return TAPES[case.tape](draws)
+    ((name, argument),) = case.tape.items()
+    return TAPES[name](argument)(draws)
+
+
+def p_of(x: np.ndarray, low: float, high: float) -> np.ndarray:
+    """P where log σ = low + (high - low) sigmoid(p) is x."""
+    share = (x.astype(np.float64) - low) / (high - low)
+    return np.log(share / (1 - share))
+
+
+def slope_at(x: np.ndarray, low: float, high: float) -> np.ndarray:
+    """D log σ / dp there."""
+    share = (x.astype(np.float64) - low) / (high - low)
+    return (high - low) * share * (1 - share)
 
 
 # ---- our side
@@ -73,20 +195,18 @@ def ours(case: Case, arrays: Path) -> Arrays:
     if not algorithm.acts():
         columns["following"] = columns["next_action"]
     if isinstance(wanted, Transitions) and wanted.ahead:
-        columns |= ahead(sizes[0], columns["terminated"], GAMMA)
+        columns |= ahead(sizes[0], columns["terminated"])
     columns = {name: column.astype(case.dtype) if column.dtype == np.float32 else column for name, column in columns.items()}
     before = weights(learner)
     if case.unending:
         columns["terminated"][:] = 0
     with recording(learner) as (found, draws):
         learner.update(as_sequences(columns) if isinstance(wanted, Stretches) else as_batch(columns))
-    tape = {f"draw/{k}": numbers for k, numbers in enumerate(case.tape(draws))}
+    tape = {f"draw/{k}": numbers for k, numbers in enumerate(tape_of(case, draws))}
     tape |= {f"drawn/{place}": numbers for place, numbers in draws} if case.peer == "slow" else {}
-    theirs = {
-        name: case.slope[n][0](array) if (n := name.partition("/")[2]) in case.slope else array for name, array in before.items()
-    }
-    for name, (_, slope) in case.slope.items():
-        found[f"gradient/{name}"] = found[f"gradient/{name}"] * slope(before[f"live/{name}"])
+    theirs = {name: p_of(a, *case.slope[n]) if (n := name.partition("/")[2]) in case.slope else a for name, a in before.items()}
+    for name, ends in case.slope.items():
+        found[f"gradient/{name}"] = found[f"gradient/{name}"] * slope_at(before[f"live/{name}"], *ends)
     np.savez(arrays, **theirs, **tape, **{f"batch/{name}": column for name, column in columns.items()})
     return {**found, **weights(learner)}
 
@@ -114,6 +234,41 @@ def batch(observation: int, action: int | None) -> Arrays:
         "next_action": rng.integers(0, 2, BATCH) if action is None else rng.uniform(-1, 1, (BATCH, action)).astype(np.float32),
         "return_to_go": rng.standard_normal(BATCH, np.float32),
     }
+
+
+def stretches(observation: int, action: int | None) -> Arrays:
+    """Stretches of noise; with continuous actions padded in front."""
+    rng, lengths = np.random.default_rng(7), T - np.arange(BATCH) % T
+    mask = (np.arange(T) >= T - lengths[:, None]) | (action is None)
+    found = {
+        "observation": rng.standard_normal((BATCH, T, observation), np.float32),
+        "action": rng.integers(0, 2, (BATCH, T)) if action is None else rng.uniform(-1, 1, (BATCH, T, action)).astype(np.float32),
+        "reward": rng.standard_normal((BATCH, T), np.float32),
+        "return_to_go": rng.standard_normal((BATCH, T), np.float32),
+        "timestep": rng.integers(0, 90, (BATCH, 1)) + np.arange(T),
+        "mask": mask,
+    }
+    return {name: part * mask.reshape(BATCH, T, *[1] * (part.ndim - 2)) for name, part in found.items()}
+
+
+def ahead(observation: int, terminated: np.ndarray) -> Arrays:
+    """What the steps after each transition hold: up to `AHEAD` of them, which end by a terminal, a cut, or not at all."""
+    rng = np.random.default_rng(8)
+    left = np.where(terminated > 0, 0, rng.integers(0, AHEAD + 1, BATCH))
+    steps = np.arange(AHEAD)
+    mask = (steps < left[:, None]).astype(np.float32)
+    ends = (steps == left[:, None] - 1) & (rng.random((BATCH, 1)) < 0.5)
+    return {
+        "ahead_reward": mask * rng.standard_normal((BATCH, AHEAD), np.float32),
+        "ahead_discount": (GAMMA * ~ends).astype(np.float32),
+        "ahead_mask": mask,
+        "ahead_observation": rng.standard_normal((BATCH, AHEAD, observation), np.float32),
+    }
+
+
+def as_sequences(columns: Arrays) -> Sequences:
+    tensors = {name: torch.from_numpy(column) for name, column in columns.items()}
+    return Sequences(**tensors, discount=torch.ones(BATCH, T), index=torch.arange(BATCH))
 
 
 def as_batch(columns: Arrays) -> Batch:
@@ -234,80 +389,50 @@ def met(case: Case, distances: Mapping[str, float]) -> bool:
     return all(distance <= max(BOUND, rounding * case.cancels.get(name, 0)) for name, distance in distances.items())
 
 
-def markdown(report: dict[str, Any], rows: list[list[str]]) -> str:
+def markdown(report: dict[str, Any], lines: list[list[str]]) -> str:
     header = ["algorithm", "beside", *KINDS.values(), f"≤ {BOUND:.0e}", "what differs all the same"]
     versions = "; ".join(f"{side}: {', '.join(f'{n} {v}' for n, v in used.items())}" for side, used in report["versions"].items())
-    return "\n".join(
-        [
-            "# Fidelity",
-            "",
-            table(header, rows),
-            "",
-            "One update from the same weights, batch and random numbers, in float32 unless a row says float64; the largest",
-            "‖ours - theirs‖ / ‖theirs‖.",
-            "Gradients are each network's as its optimiser gets it; weights and targets are those after the update.",
-            "What differs is what no setting brings in line; the row is then compared where both agree, as it says. A number that",
-            "is what two larger ones leave of each other may be apart by what float32 rounds these.",
-            "Beside `slow, float64` stand algorithms that neither peer has: the same update by loops over single samples, from the",
-            "equations alone (`tests/algos/slow_losses.py`). In float64 all losses are held against such versions, to 1e-10, in",
-            "`tests/algos`; so are FQF critics, which neither peer has.",
-            "",
-            f"{report['date']}. {versions}.",
-            "",
-        ]
-    )
+    return page("fidelity", table=table(header, lines), date=report["date"], versions=versions)
+
+
+def beside(case: Case, worker: Worker, folder: Path) -> dict[str, float]:
+    """An update here and there."""
+    given, answer = folder / "given.npz", folder / "answer.npz"
+    found = ours(case, given)
+    asked = {"algorithm": dict(case.theirs), "actions": 2 if case.discrete else 3, "step": case.their_step}
+    asked |= {"dtype": case.dtype} if case.peer == "d3rlpy" else {}
+    worker("update", arrays=str(given), answer=str(answer), **asked)
+    with np.load(answer) as theirs:
+        return compared(case, found, theirs)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="One update beside d3rlpy 2.8.1, PFRL 0.4.0 and slow versions.")
     parser.add_argument("--only", nargs="+", metavar="TEXT", help="rows whose label has it; the others stay as they are")
-    options = parser.parse_args()
-    cases = [case for case in ROWS if not options.only or any(part in case.label for part in options.only)]
+    only, cases = parser.parse_args().only, rows()
     torch.set_num_threads(1)
-    report: dict[str, Any] = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "bound": BOUND, "versions": {}, "rows": []}
-    before = json.loads((RESULTS / "fidelity.json").read_text())["rows"] if options.only else []
-    found_rows = {(one["peer"], one["label"]): one for one in before}
-    with tempfile.TemporaryDirectory(prefix="d3ray-fidelity-") as name:
-        folder = Path(name)
-        log = folder / "workers.log"
+    report: dict[str, Any] = {"date": today(), "bound": BOUND, "versions": {}, "rows": []}
+    found = {(one["peer"], one["label"]): one for one in (kept("fidelity", {"rows": []})["rows"] if only else [])}
+    with tempfile.TemporaryDirectory(prefix="d3ray-fidelity-") as folder:
+        log = Path(folder) / "workers.log"
         with Worker("ours.py", 1, log) as worker:
             report["versions"]["d3ray"] = worker("versions")
         for peer, script in SIDES.items():
             with Worker(script, 1, log) as worker:
                 report["versions"][peer] = worker("versions")
-                for number, case in enumerate(case for case in cases if case.peer == peer):
-                    given, answer = folder / f"{peer}-{number}.npz", folder / f"{peer}-{number}-answer.npz"
-                    try:
-                        found = ours(case, given)
-                        actions = 2 if case.discrete else 3
-                        worker(
-                            "update",
-                            arrays=str(given),
-                            answer=str(answer),
-                            algorithm=dict(case.theirs),
-                            actions=actions,
-                            step=case.their_step,
-                            **({"dtype": case.dtype} if peer == "d3rlpy" else {}),
-                        )
-                        with np.load(answer) as theirs:
-                            distances = compared(case, found, theirs)
-                    except RuntimeError as error:
-                        sys.exit(f"{case.label}: {error}\n{log.read_text()[-3_000:]}")
-                    one = {
-                        "algorithm": case.ours["name"],
-                        "label": case.label,
-                        "peer": peer,
-                        "met": met(case, distances),
-                        "tensors": distances,
-                    }
-                    found_rows[peer, case.label] = one
-    there = [(case, one) for peer in SIDES for case in ROWS if case.peer == peer and (one := found_rows.get((peer, case.label)))]
+                for case in cases:
+                    if case.peer == peer and (not only or any(part in case.label for part in only)):
+                        try:
+                            tensors = beside(case, worker, Path(folder))
+                        except RuntimeError as error:
+                            sys.exit(f"{case.label}: {error}\n{log.read_text()[-3_000:]}")
+                        one = {"algorithm": case.ours["name"], "label": case.label, "peer": peer, "met": met(case, tensors)}
+                        found[peer, case.label] = {**one, "tensors": tensors}
+    there = [(case, one) for peer in SIDES for case in cases if case.peer == peer and (one := found.get((peer, case.label)))]
     report["rows"] = [{**one, "difference": case.difference} for case, one in there]
     text = markdown(report, [row(case, one["tensors"]) for case, one in there])
     print(text)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "fidelity.md").write_text(text)
-    (RESULTS / "fidelity.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    keep("fidelity", report, text)
     if not all(r["met"] for r in report["rows"]):
         sys.exit(1)
 

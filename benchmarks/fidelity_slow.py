@@ -70,33 +70,30 @@ class Slow:
                 live = self.tensors[name.replace("target/", "live/", 1)]
                 self.tensors[name] = (1 - tau) * self.tensors[name] + tau * live
 
+    def each(self, loss: Callable[..., Tensor], *beside: Any) -> list[Tensor]:
+        """A loss of every sample and what stands beside it."""
+        return [loss(*row) for row in zip(self.samples, *beside, strict=True)]
+
     # ---- what updates share
 
     def imitate(self, beta: float) -> None:
-        drawn = self.drawn["imitation_loss/latent"]
-        self.minimise(
-            "imitation_loss",
-            lambda: [
-                slow.rebuilt(self.run, one.observation, one.action, [z], beta) for one, z in zip(self.samples, drawn, strict=True)
-            ],
-            {"vae_encoder": self.h.imitator_rate, "vae_decoder": self.h.imitator_rate},
-        )
+        def loss(one: slow.Sample, z: Tensor) -> Tensor:
+            return slow.rebuilt(self.run, one.observation, one.action, [z], beta)
+
+        rates = dict.fromkeys(("vae_encoder", "vae_decoder"), self.h.imitator_rate)
+        self.minimise("imitation_loss", lambda: self.each(loss, self.drawn["imitation_loss/latent"]), rates)
 
     def soft_critics(self, low: float = -20.0) -> list[Tensor]:
         alpha = float(self.tensors["live/temperature/0/log"].exp())
         drawn = self.drawn["critic_loss/next action"]
-        return [slow.soft_critic(self.run, one, z, alpha, self.n, low) for one, z in zip(self.samples, drawn, strict=True)]
+        return self.each(lambda one, z: slow.soft_critic(self.run, one, z, alpha, self.n, low), drawn)
 
     def soft_actor(self, low: float = -20.0) -> None:
-        drawn = self.drawn["actor_loss/action"]
-        self.minimise(
-            "actor_loss",
-            lambda: [
-                slow.soft_actor(self.run, one, z, self.tensors["live/temperature/0/log"], self.n, low)
-                for one, z in zip(self.samples, drawn, strict=True)
-            ],
-            {"policy": 3e-4, "temperature": 3e-4},
-        )
+        def loss(one: slow.Sample, z: Tensor) -> Tensor:
+            return slow.soft_actor(self.run, one, z, self.tensors["live/temperature/0/log"], self.n, low)
+
+        rates = {"policy": 3e-4, "temperature": 3e-4}
+        self.minimise("actor_loss", lambda: self.each(loss, self.drawn["actor_loss/action"]), rates)
 
 
 def sac_n(s: Slow) -> None:
@@ -106,11 +103,8 @@ def sac_n(s: Slow) -> None:
 
 
 def edac(s: Slow) -> None:
-    s.minimise(
-        "critic_loss",
-        lambda: [loss + s.h.eta * slow.alikeness(s.run, one, s.n) for loss, one in zip(s.soft_critics(-5), s.samples, strict=True)],
-        {"critic": 3e-4},
-    )
+    loss = lambda one, plain: plain + s.h.eta * slow.alikeness(s.run, one, s.n)  # noqa: E731
+    s.minimise("critic_loss", lambda: s.each(loss, s.soft_critics(-5)), {"critic": 3e-4})
     s.soft_actor(-5)
     s.track("critic")
 
@@ -137,11 +131,7 @@ def spot(s: Slow) -> None:
         s.imitate(s.h.beta)
         return
     noise = s.drawn["critic_loss/target smoothing"]
-    s.minimise(
-        "critic_loss",
-        lambda: [slow.smoothed(s.run, one, z) for one, z in zip(s.samples, noise, strict=True)],
-        {"critic": 3e-4},
-    )
+    s.minimise("critic_loss", lambda: s.each(lambda one, z: slow.smoothed(s.run, one, z), noise), {"critic": 3e-4})
     latents = s.drawn["actor_loss/latent"].transpose(0, 1)
     s.minimise("actor_loss", lambda: slow.supported(s.run, s.samples, latents, s.h.weight, s.h.beta)[0], {"policy": 3e-4})
     s.track("critic", "policy")
@@ -186,13 +176,8 @@ def awr(s: Slow) -> None:
     if s.h.phase == "value":
         s.track("value", tau=1.0)
         returns = [returned("target", i) for i in range(len(s.samples))]
-        s.minimise(
-            "value_loss",
-            lambda: [
-                ((r - c * s.run("live", "value", one.observation)[0]) / c) ** 2 for r, one in zip(returns, s.samples, strict=True)
-            ],
-            {"value": 5e-3},
-        )
+        loss = lambda one, r: ((r - c * s.run("live", "value", one.observation)[0]) / c) ** 2  # noqa: E731
+        s.minimise("value_loss", lambda: s.each(loss, returns), {"value": 5e-3})
         return
     values = [float(c * s.run("live", "value", one.observation)[0]) for one in s.samples]
     apart = torch.tensor([returned("live", i) - value for i, value in enumerate(values)], dtype=torch.float64)
@@ -203,11 +188,7 @@ def awr(s: Slow) -> None:
             return slow.log_share(s.run, one.observation, one.action)
         return slow.normal(s.run("live", "policy", one.observation).tanh(), log_std.expand(len(one.action)), one.action)
 
-    s.minimise(
-        "actor_loss",
-        lambda: [-weight * log_prob(one) for weight, one in zip(weights, s.samples, strict=True)],
-        {"policy": 5e-5},
-    )
+    s.minimise("actor_loss", lambda: s.each(lambda one, weight: -weight * log_prob(one), weights), {"policy": 5e-5})
 
 
 def discrete_iql(s: Slow) -> None:
@@ -218,16 +199,10 @@ def discrete_iql(s: Slow) -> None:
     expectile = [0.7, 0.3]
     s.minimise("value_loss", lambda: [expectile[int(u < 0)] * u**2 for u in map(ahead_of, s.samples)], {"value": 3e-4})
     weights = [(3 * ahead_of(one)).exp().clamp(max=100).detach() for one in s.samples]
-    s.minimise(
-        "actor_loss",
-        lambda: [-w * slow.log_share(s.run, one.observation, one.action) for w, one in zip(weights, s.samples, strict=True)],
-        {"policy": 3e-4},
-    )
-    s.minimise(
-        "critic_loss",
-        lambda: [slow.chosen_towards(s.run, one, s.run("live", "value", one.next_observation)[0], s.n) for one in s.samples],
-        {"critic": 3e-4},
-    )
+    log_share = lambda one, w: -w * slow.log_share(s.run, one.observation, one.action)  # noqa: E731
+    s.minimise("actor_loss", lambda: s.each(log_share, weights), {"policy": 3e-4})
+    error = lambda one: slow.chosen_towards(s.run, one, s.run("live", "value", one.next_observation)[0], s.n)  # noqa: E731
+    s.minimise("critic_loss", lambda: s.each(error), {"critic": 3e-4})
     s.track("critic")
 
 
@@ -244,12 +219,10 @@ def discrete_crr(s: Slow) -> None:
         advantage = (values[int(one.action)] - baseline).detach()
         return (advantage >= 0).double() if s.h.binary else advantage.exp().clamp(max=20)
 
-    s.minimise("critic_loss", lambda: [slow.chosen_towards(s.run, one, following(one), s.n) for one in s.samples], {"critic": 3e-4})
-    s.minimise(
-        "actor_loss",
-        lambda: [-weight(one) * slow.log_share(s.run, one.observation, one.action) for one in s.samples],
-        {"policy": 3e-4},
-    )
+    error = lambda one: slow.chosen_towards(s.run, one, following(one), s.n)  # noqa: E731
+    log_share = lambda one: -weight(one) * slow.log_share(s.run, one.observation, one.action)  # noqa: E731
+    s.minimise("critic_loss", lambda: s.each(error), {"critic": 3e-4})
+    s.minimise("actor_loss", lambda: s.each(log_share), {"policy": 3e-4})
     s.track("critic", "policy")
 
 

@@ -142,7 +142,3 @@ class Bare(Contender):
 
     def memory(self) -> float | None:
         return most_allocated(self.device)
-
-
-if __name__ == "__main__":
-    Bare().offer()

@@ -126,11 +126,7 @@ def bundle(out: Path, python: str, index: str | None, brought: Sequence[str]) ->
     fit = closure([*FIT, *TESTS], python, without=brought)
     rest = closure(PLATFORM, python, without=[*brought, *UNUSED])
     peer = {re.split("[=<]", name)[0] for name in PEER}
-    parts = {
-        "d3ray": (sorted(fit - peer), PEER),
-        "platform": (sorted(rest - fit - peer - {"ray"}), ()),
-        "ray": (["ray"], ()),
-    }
+    parts = {"d3ray": (sorted(fit - peer), PEER), "platform": (sorted(rest - fit - peer - {"ray"}), ()), "ray": (["ray"], ())}
 
     def packed(name: str) -> float:
         ours, theirs = parts[name]

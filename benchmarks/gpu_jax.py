@@ -10,8 +10,8 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-import jax  # pyright: ignore[reportMissingImports]
-import jax.numpy as jnp  # pyright: ignore[reportMissingImports]
+import jax
+import jax.numpy as jnp
 from gpu_side import Contender
 
 OBSERVATION, ACTION = 11, 3
@@ -133,7 +133,3 @@ def update(state: dict[str, Any], data: dict[str, Any], k: Any, batch: int) -> d
 def scanned(state: dict[str, Any], data: dict[str, Any], n: int, batch: int) -> dict[str, Any]:
     """`n` updates."""
     return jax.lax.scan(lambda state, k: (update(state, data, k, batch), None), state, jnp.arange(n))[0]
-
-
-if __name__ == "__main__":
-    Jax().offer()

@@ -23,12 +23,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent))
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from workers import control, machine, versions  # noqa: E402
+from workers import control, keep, machine, versions
 
-from tests.platform.object_store import KEYS, ObjectStore  # noqa: E402
+from tests.platform.object_store import KEYS, ObjectStore
 
 GOALS = {"finished": 5.0, "planted": 60.0}
 STEPS = 2
@@ -87,15 +86,9 @@ def plant(storage: str, name: str, finished: int, unfinished: int) -> Any:
     from d3ray.platform.tracking.place import keep_place
     from d3ray.platform.tracking.runs import Tracking
 
-    config = ExperimentConfig(
-        dataset="d3ray/pendulum-replay",
-        algorithm={"name": "BC", "action_scaler": "min_max", "batch_size": 32, "encoder": {"hidden_units": [16]}},  # pyright: ignore[reportArgumentType]
-        n_steps=STEPS,
-        n_steps_per_epoch=STEPS,
-        seeds=tuple(range(finished + unfinished)),
-        name=name,
-        storage=storage,
-    )
+    algorithm = {"name": "BC", "action_scaler": "min_max", "batch_size": 32, "encoder": {"hidden_units": [16]}}
+    sizes = {"n_steps": STEPS, "n_steps_per_epoch": STEPS, "seeds": tuple(range(finished + unfinished))}
+    config = ExperimentConfig(dataset="d3ray/pendulum-replay", algorithm=algorithm, **sizes, name=name, storage=storage)
     work = train_work(config)
     tracking = Tracking.open(config.storage_place)
     experiment = Experiment.begin(config.storage_place, config.experiment, work.configuration, work.about)
@@ -106,10 +99,13 @@ def plant(storage: str, name: str, finished: int, unfinished: int) -> Any:
     status = {"status": "FINISHED", "step": STEPS, "metrics": {"train/loss": 1.0, "step": STEPS}, "time": time.time_ns() // 10**6}
     line = json.dumps([STEPS, status["time"], {"train/loss": 1.0}]) + "\n"
 
+    step = f"step-{STEPS:09d}"
+    plain = {"attempt": "1", "worker.json": json.dumps({"attempt": 1, "host": "planted", "machine": ""})}
+    plain |= {f"checkpoints/{step}/{name}": "{}" for name in ("aaaaaaaa-meta.json", "manifest.json")}
+    plain |= {f"checkpoints/{step}/aaaaaaaa-tensors.safetensors": ""}
+
     def make(seed: int) -> None:
-        folder = Folder(experiment.folder.name)
-        trial = type(experiment)(folder).trial(decided, (seed,))
-        at = trial.folder
+        trial = type(experiment)(Folder(experiment.folder.name)).trial(decided, (seed,))
         note = {
             "run": trial.runs[seed],
             "uri": tracking.place["uri"],
@@ -118,19 +114,10 @@ def plant(storage: str, name: str, finished: int, unfinished: int) -> Any:
             "reason": "",
             "attempt": 1,
         }
-        for path, content in {
-            "attempt": "1",
-            "worker.json": json.dumps({"attempt": 1, "host": "planted", "machine": ""}),
-            "delivered.json": json.dumps({seed: note}),
-            f"outbox/seed-{seed}/part-{STEPS:09d}.jsonl": line,
-            f"checkpoints/step-{STEPS:09d}/aaaaaaaa-meta.json": "{}",
-            f"checkpoints/step-{STEPS:09d}/aaaaaaaa-tensors.safetensors": "",
-            f"checkpoints/step-{STEPS:09d}/manifest.json": "{}",
-            f"policy/seed-{seed}/policy.onnx": "",
-            f"policy/seed-{seed}/manifest.json": "{}",
-            "status.json": json.dumps({seed: status}),
-        }.items():
-            at.write(path, content.encode())
+        own = {"delivered.json": json.dumps({seed: note}), f"outbox/seed-{seed}/part-{STEPS:09d}.jsonl": line}
+        own |= {f"policy/seed-{seed}/policy.onnx": "", f"policy/seed-{seed}/manifest.json": "{}"}
+        for path, content in {**plain, **own, "status.json": json.dumps({seed: status})}.items():  # what is read last comes last
+            trial.folder.write(path, content.encode())
 
     side_by_side(make, range(finished))
     experiment.close()
@@ -181,7 +168,7 @@ def main() -> None:
     finally:
         server.close()
     about = {"machine": machine(), "versions": versions(), "delay": options.delay, "rows": rows}
-    (HERE / "results" / "object_store.json").write_text(json.dumps(about, indent=1) + "\n")
+    keep("object_store", about)
 
 
 if __name__ == "__main__":

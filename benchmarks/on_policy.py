@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import tempfile
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from workers import Worker, control
+from workers import Worker, control, keep, page, table
 
 import d3ray
 from d3ray.algos.learning.fit import Fit
@@ -27,11 +26,11 @@ from d3ray.algos.online.run import OnlineRun
 from d3ray.data.batch import Batch
 from d3ray.data.spec import Box, Discrete, Spec
 
-RESULTS = Path(__file__).parent / "results"
 HIDDEN, STEPS, N_ENVS = [64, 48], 16, 8
 ENCODER = {"hidden_units": HIDDEN, "activation": "tanh"}
 BOTH: dict[str, Any] = {"policy_encoder": ENCODER, "value_encoder": ENCODER, "device": "cpu"}
 CLOSE = 1e-5
+Arrays = dict[str, np.ndarray]
 PPO = {"entropy_weight": 0.02, "value_weight": 0.7, "clip": 0.15}
 CLIPPED = {"entropy_coef": 0.02, "value_func_coef": 0.7, "clip_eps": 0.15}
 ACER: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (  # label, ours, theirs
@@ -53,7 +52,7 @@ ROWS: tuple[tuple[str, Any, dict[str, Any], bool], ...] = (  # label, ours, thei
 )
 
 
-def rollout(*, discrete: bool) -> dict[str, np.ndarray]:
+def rollout(*, discrete: bool) -> Arrays:
     """Random steps [T, n] with ends of the MDP, and estimates that are not those of any network."""
     rng = np.random.default_rng(0)
     shape = STEPS, N_ENVS
@@ -64,23 +63,50 @@ def rollout(*, discrete: bool) -> dict[str, np.ndarray]:
     return {"observation": observation[:-1], "next_observation": observation[1:], "action": action, "live": live, **numbers}
 
 
-def weights(algorithm: Any) -> dict[str, np.ndarray]:
-    """Its affine layers by network and place, and the policy's deviation."""
-    return {_place(name): tensor.detach().numpy().copy() for name, tensor in _live(algorithm).items()}
+def weights(algorithm: Any, *networks: str) -> Arrays:
+    """Affine layers by network and place, and the policy's deviation."""
+    live = algorithm.fit_.learner.live
+    return {_place(name, key): _shaped(key, tensor).copy() for name in networks for key, tensor in live[name].items()}
 
 
-def _live(algorithm: Any) -> dict[str, torch.Tensor]:
-    learner = algorithm.fit_.learner
-    return {f"{network}/{name}": tensor for network in ("policy", "value") for name, tensor in learner.live[network].items()}
+def gradients(algorithm: Any, batch: Batch, losses: dict[str, Any]) -> Arrays:
+    """Of a loss for each network, by the same names."""
+    learner, found = algorithm.fit_.learner, Arrays()
+    for network, loss in losses.items():
+        given = learner.gradients(loss, (network,), batch, learner.address(loss))[0]
+        pairs = zip(learner.live[network], given, strict=True)
+        found |= {_place(network, key): _shaped(key, gradient) for key, gradient in pairs}
+    return found
 
 
-def _place(name: str) -> str:
-    """`policy/encoder.layers.2.weight` is `policy/1/weight`."""
-    if name.endswith("log_std"):
+def _place(network: str, path: str) -> str:
+    """`encoder.layers.2.weight` of the policy is `policy/1/weight`."""
+    if path.endswith("log_std"):
         return "log_std"
-    network, _, path = name.partition("/")
     layer, _, part = path.rpartition(".")
     return f"{network}/{len(HIDDEN) if layer == 'head' else int(layer.rpartition('.')[2]) // 2}/{part}"
+
+
+def _shaped(key: str, tensor: torch.Tensor) -> np.ndarray:
+    """Without the axis of members, of which there is one."""
+    return tensor.detach().reshape(tensor.shape[-2:] if key.endswith("weight") else (-1,)).numpy()
+
+
+def verdict(label: str, mine: Arrays, wanted: Arrays, bound: float, moved: float = 0.0) -> dict[str, Any]:
+    """The largest difference over the largest of each, or over what they moved."""
+    assert mine.keys() == wanted.keys()
+    apart = max(float(np.abs(mine[key] - value).max() / (moved or np.abs(value).max())) for key, value in wanted.items())
+    return {"label": label, "apart": apart, "close": apart <= bound}
+
+
+def asked(peer: Worker, agent: str, settings: dict[str, Any], arrays: Arrays) -> Arrays:
+    """What PFRL's agent makes of them."""
+    with tempfile.TemporaryDirectory() as folder:
+        given, answer = str(Path(folder) / "arrays.npz"), str(Path(folder) / "answer.npz")
+        np.savez(given, **arrays)
+        peer("differentiate", arrays=given, answer=answer, agent=agent, settings=settings)
+        with np.load(answer) as found:
+            return dict(found)
 
 
 def compared(peer: Worker, label: str, algorithm: Any, theirs: dict[str, Any], *, discrete: bool) -> dict[str, Any]:
@@ -109,28 +135,15 @@ def compared(peer: Worker, label: str, algorithm: Any, theirs: dict[str, Any], *
     extra = {key: flat[key] for key in ("advantage", "goal", "value", "log_prob", "old")}
     index = torch.arange(len(flat["reward"]))
     batch = Batch(flat["observation"], flat["action"], flat["reward"], flat["next_observation"], flat["live"], index, extra=extra)
-    before = weights(algorithm)
+    before = weights(algorithm, "policy", "value")
     sent = {f"batch/{key}": value.numpy() for key, value in flat.items()} | {f"rollout/{key}": part for key, part in data.items()}
-    with tempfile.TemporaryDirectory() as folder:
-        arrays, answer = str(Path(folder) / "arrays.npz"), str(Path(folder) / "answer.npz")
-        np.savez(arrays, **sent, **before)
-        peer("differentiate", arrays=arrays, answer=answer, agent=name, settings=theirs)
-        with np.load(answer) as found:
-            wanted = dict(found)
-    if name == "TRPO":
-        learner.constrain(algorithm.policy_loss, algorithm.divergence, "policy", batch, Limits(0.01, 0.01, 10, 10))
-        mine = {key: value for key, value in weights(algorithm).items() if key in wanted}
-        moved = max(float(np.abs(value - before[key]).max()) for key, value in mine.items())
-        apart = max(float(np.abs(mine[key] - value).max()) for key, value in wanted.items()) / moved
-    else:
-        mine = {}
-        for loss, network in ((algorithm.policy_loss, "policy"), (algorithm.value_loss, "value")):
-            given = learner.gradients(loss, (network,), batch, learner.address(loss))[0]
-            names = [_place(f"{network}/{key}") for key in learner.live[network]]
-            mine |= {key: gradient.numpy() for key, gradient in zip(names, given, strict=True)}
-        assert mine.keys() == wanted.keys()
-        apart = max(float(np.abs(mine[key] - value).max() / np.abs(value).max()) for key, value in wanted.items())
-    return {"label": label, "apart": apart, "close": apart <= (1e-3 if name == "TRPO" else CLOSE)}
+    wanted = asked(peer, name, theirs, sent | before)
+    if name != "TRPO":
+        losses = {"policy": algorithm.policy_loss, "value": algorithm.value_loss}
+        return verdict(label, gradients(algorithm, batch, losses), wanted, CLOSE)
+    learner.constrain(algorithm.policy_loss, algorithm.divergence, "policy", batch, Limits(0.01, 0.01, 10, 10))
+    mine = {key: value for key, value in weights(algorithm, "policy").items() if key in wanted}
+    return verdict(label, mine, wanted, 1e-3, max(float(np.abs(value - before[key]).max()) for key, value in mine.items()))
 
 
 def compared_acer(peer: Worker, label: str, algorithm: Any, theirs: dict[str, Any], *, ends: bool) -> dict[str, Any]:
@@ -149,28 +162,10 @@ def compared_acer(peer: Worker, label: str, algorithm: Any, theirs: dict[str, An
     segment |= learner.look(algorithm.complete, segment)
     columns = flattened(segment)
     batch = as_batch({**columns, "index": torch.arange(STEPS)})
-    mine = {}
-    for loss, network in ((algorithm.policy_loss, "policy"), (algorithm.critic_loss, "critic")):
-        given = learner.gradients(loss, (network,), batch, learner.address(loss))[0]
-        names = [_place(f"{network}/{key}") for key in learner.live[network]]
-        mine |= {
-            key: gradient.reshape(gradient.shape[-2:] if key.endswith("weight") else -1)
-            for key, gradient in zip(names, given, strict=True)
-        }
-    weights = {
-        _place(f"{name}/{key}"): tensor.detach() for name in ("policy", "critic") for key, tensor in learner.live[name].items()
-    }
-    shaped = {key: tensor.reshape(tensor.shape[-2:] if key.endswith("weight") else -1).numpy() for key, tensor in weights.items()}
-    with tempfile.TemporaryDirectory() as folder:
-        arrays, answer = str(Path(folder) / "arrays.npz"), str(Path(folder) / "answer.npz")
-        sent = {f"batch/{key}": value.numpy() for key, value in columns.items() if key != "log_prob"}
-        np.savez(arrays, **sent, **shaped)
-        peer("differentiate", arrays=arrays, answer=answer, agent="ACER", settings=theirs)
-        with np.load(answer) as found:
-            wanted = dict(found)
-    assert mine.keys() == wanted.keys()
-    apart = max(float(np.abs(mine[key].numpy() - value).max() / np.abs(value).max()) for key, value in wanted.items())
-    return {"label": label, "apart": apart, "close": apart <= CLOSE}
+    mine = gradients(algorithm, batch, {"policy": algorithm.policy_loss, "critic": algorithm.critic_loss})
+    sent = {f"batch/{key}": value.numpy() for key, value in columns.items() if key != "log_prob"}
+    wanted = asked(peer, "ACER", theirs, sent | weights(algorithm, "policy", "critic"))
+    return verdict(label, mine, wanted, CLOSE)
 
 
 SPEED: tuple[tuple[str, Any, dict[str, Any], int, float], ...] = (  # ours, theirs, steps of each environment in a round, rate
@@ -242,38 +237,24 @@ def overhead(rounds: int, calls: int = 2000) -> list[dict[str, Any]]:
     return found
 
 
-def page(found: dict[str, Any]) -> str:
-    """The results as a page."""
-    lines = ["# On-policy algorithms beside PFRL 0.4.0", "", "<!-- Written by benchmarks/on_policy.py. -->", ""]
-    lines += [
-        "Gradients of each network on the same rollout, weights and estimates; of TRPO the policy's new weights over the longest",
-        "move. PFRL's REINFORCE adds the last reward twice and leaves the first out, so that returns are one row late there: it is",
-        "not compared.",
-        "",
-        "| | largest difference | at most |",
-        "|---|---|---|",
-    ]
+def markdown(found: dict[str, Any]) -> str:
+    gradients: list[list[str]] = []
     for row in found["fidelity"]:
         most = "1e-3 of the step" if row["label"].startswith("TRPO") else "1e-5 of the largest"
-        lines.append(f"| {row['label']} | {row['apart']:.1e} | {most}: {'met' if row['close'] else 'NOT met'} |")
-    lines += [
-        "",
-        f"Steps a second of {N_ENVS} CartPoles, learning included, in turn on the same cores; *compiled* is `compile_graph=True`:",
-        "",
-    ]
-    lines += ["| | d3ray | PFRL | ratio | control loop, s |", "|---|---|---|---|---|"]
+        gradients.append([row["label"], f"{row['apart']:.1e}", f"{most}: {'met' if row['close'] else 'NOT met'}"])
+    speed: list[list[str]] = []
     for row in found["speed"]:
         noise = f"{row['control'][0]:.3f} to {row['control'][1]:.3f}, load {row['load']:.1f}"
         ratio = f"{row['ratio']:.2f} ({row['lower']:.2f} to {row['upper']:.2f})"
-        lines.append(f"| {row['label']} | {row['ours']:,.0f} | {row['theirs']:,.0f} | {ratio} | {noise} |")
-    lines += [
-        "",
-        f"A policy's decision for {N_ENVS} CartPoles, µs; at most 60 of them are to be beyond what the network takes alone:",
-    ]
-    lines += ["", "| | call | network alone | beyond it |", "|---|---|---|---|"]
-    for row in found["acting"]:
-        lines.append(f"| {row['label']} | {row['call']:.0f} | {row['network']:.0f} | {row['beyond']:.0f} |")
-    return "\n".join(lines) + "\n"
+        speed.append([row["label"], f"{row['ours']:,.0f}", f"{row['theirs']:,.0f}", ratio, noise])
+    acting = [[row["label"], *(f"{row[key]:.0f}" for key in ("call", "network", "beyond"))] for row in found["acting"]]
+    return page(
+        "on_policy",
+        n_envs=N_ENVS,
+        gradients=table(["", "largest difference", "at most"], gradients),
+        speed=table(["", "d3ray", "PFRL", "ratio", "control loop, s"], speed),
+        acting=table(["", "call", "network alone", "beyond it"], acting),
+    )
 
 
 def main() -> None:
@@ -284,7 +265,7 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     log = Path(tempfile.gettempdir()) / "d3ray-on-policy.log"
-    with Worker("on_policy_pfrl.py", given.threads, log) as peer:
+    with Worker("pfrl_side.py", given.threads, log) as peer:
         found: dict[str, Any] = {"versions": peer("versions")}
         found["fidelity"] = [compared(peer, label, ours, theirs, discrete=discrete) for label, ours, theirs, discrete in ROWS]
         found["fidelity"] += [
@@ -292,14 +273,13 @@ def main() -> None:
             for k, (label, ours, theirs) in enumerate(ACER)
         ]
         if given.gradients:
-            print(page({**found, "speed": [], "acting": []}))
+            print(markdown({**found, "speed": [], "acting": []}))
             return
         compiled = [(f"{name}, compiled", *row) for name, *row in SPEED]
         found["speed"] = [timed(peer, *row, rounds=given.rounds) for row in (*SPEED, *compiled)]
     found["acting"] = overhead(given.rounds)
-    (RESULTS / "on_policy.json").write_text(json.dumps(found, indent=1) + "\n")
-    (RESULTS / "on_policy.md").write_text(page(found))
-    print(page(found))
+    keep("on_policy", found, markdown(found))
+    print(markdown(found))
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ope_page import page
 from ope_problems import Bandit, CartPole, Chain
+from workers import HERE, keep, kept, page, table
 
 from d3ray.algos.judging import bandits, importance
 from d3ray.algos.judging.estimates import BANDITS, EPISODES, Estimator
@@ -28,11 +28,15 @@ from d3ray.algos.judging.intervals import KINDS, interval_of
 from d3ray.algos.judging.logs import Logs
 from d3ray.algos.judging.selection import select
 
-HERE = Path(__file__).parent
-KEPT, PAGE = HERE / "results" / "ope.json", HERE / "results" / "ope.md"
 PEER = "D3RAY_OPE_PEER_PYTHON"
 DRAWS = 1000  # recordings: the standard error of a coverage of 95 % is 0.7 %
 UNAIDED = ("IS", "WIS", "PDIS", "WPDIS", "DR", "WDR")  # which need no values, or bear wrong ones
+SHOWN, WIDTHS = ("bootstrap", "bca", "student", "bernstein", "hoeffding"), ("bootstrap", "bernstein", "hoeffding")
+WHAT = {
+    "bandit": "Bandit: twenty kinds of user, four items, clicks of 0 or 1, values off by 0.1 (standard deviation)",
+    "cartpole": "CartPole-v1: its first 50 steps, γ = 0.97, values of 20 wherever it is, the truth from 200,000 episodes",
+    "mdp": "MDP: six states, two actions, episodes of 6.7 steps on average, γ = 0.97, values off by 0.3",
+}
 TAU, LAMBDA, CLIP = 1.5, 2.0, 2.0  # for peers, that choose them otherwise
 
 
@@ -58,7 +62,7 @@ def peers(name: str) -> dict[str, Any]:
         for estimator, value in theirs["estimates"].items():
             apart = abs(ours[estimator] - value) / abs(value)
             worst[estimator] = max(worst.get(estimator, 0.0), apart)
-    return {"version": theirs["version"], "worst": worst}  # pyright: ignore[reportPossiblyUnboundVariable]
+    return {"version": theirs["version"], "worst": worst}
 
 
 def bandit_arrays(seed: int) -> dict[str, np.ndarray]:
@@ -113,33 +117,31 @@ def here(arrays: dict[str, np.ndarray]) -> dict[str, float]:
 
 def coverage(problem: Any, estimators: dict[str, Estimator], n: int, draws: int = DRAWS) -> dict[str, Any]:
     """Of each estimator and kind of interval, how often the truth was within, the mean width, and the estimate's bias and error."""
-    found: dict[str, Any] = {}
-    said: dict[str, list[float]] = {name: [] for name in estimators}
-    inside: dict[str, dict[str, list[float]]] = {name: {kind: [] for kind in KINDS} for name in estimators}
-    widths: dict[str, dict[str, list[float]]] = {name: {kind: [] for kind in KINDS} for name in estimators}
+    errors: dict[str, list[float]] = {name: [] for name in estimators}
     sizes: dict[str, list[float]] = {name: [] for name in estimators}
+    inside: dict[tuple[str, str], list[bool]] = {}
+    widths: dict[tuple[str, str], list[float]] = {}
     for seed in range(draws):
         logs = problem.draw(np.random.default_rng(seed), n)
         for name, estimator in estimators.items():
             statistic = estimator.estimate(logs)
-            said[name].append(statistic.value)
+            errors[name].append(statistic.value - problem.truth)
             sizes[name].append(np.nan if statistic.ess is None else statistic.ess)
             for kind in KINDS:
-                bounded = name in ("IPS", "DM") and problem.bounds is not None
-                if kind in ("hoeffding", "bernstein") and not bounded:
+                if kind in ("hoeffding", "bernstein") and not (name in ("IPS", "DM") and problem.bounds is not None):
                     continue
                 bounds = None if problem.bounds is None else (problem.bounds if name == "IPS" else (-0.5, 1.5))
                 low, high = interval_of(statistic, kind, bounds=bounds) or (np.nan, np.nan)
-                inside[name][kind].append(low <= problem.truth <= high)
-                widths[name][kind].append(high - low)
-    for name in estimators:
-        errors = np.array(said[name]) - problem.truth
+                inside.setdefault((name, kind), []).append(low <= problem.truth <= high)
+                widths.setdefault((name, kind), []).append(high - low)
+    found: dict[str, Any] = {}
+    for name, off in errors.items():
         found[name] = {
-            "bias": float(errors.mean()),
-            "rmse": float(np.sqrt(np.square(errors).mean())),
+            "bias": float(np.mean(off)),
+            "rmse": float(np.sqrt(np.square(off).mean())),
             "ess": None if np.isnan(sizes[name]).any() else float(np.mean(sizes[name])),
-            "coverage": {kind: float(np.mean(held)) for kind, held in inside[name].items() if held},
-            "width": {kind: float(np.mean(width)) for kind, width in widths[name].items() if width},
+            "coverage": {kind: float(np.mean(inside[name, kind])) for kind in KINDS if (name, kind) in inside},
+            "width": {kind: float(np.mean(widths[name, kind])) for kind in KINDS if (name, kind) in widths},
         }
     return {"truth": problem.truth, "n": n, "draws": draws, "estimators": found}
 
@@ -176,10 +178,10 @@ def marginalised(n: int = 100, draws: int = 200) -> dict[str, Any]:
         begin = np.zeros(12)
         for k in range(2):
             np.add.at(begin, 2 * state[np.cumsum(steps) - steps] + k, problem.judged[state[np.cumsum(steps) - steps], k] / n)
-        table = np.linalg.solve(system, here_.T @ reward)
+        values_ = np.linalg.solve(system, here_.T @ reward)
         ratio = np.linalg.solve(system.T, begin)  # ζ of each pair
         dice = float(ratio[pair] @ reward)
-        logs = problem.logs(state, action, reward, steps, table.reshape(6, 2))
+        logs = problem.logs(state, action, reward, steps, values_.reshape(6, 2))
         values = {
             "DualDICE, tabular": dice,
             "FQE, tabular (DM)": importance.direct_method(logs).value,
@@ -220,19 +222,75 @@ CELLS: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
+# ---- the page
+
+
+def tiny(number: float | None) -> str:
+    return "" if number is None else f"{number:.0e}" if number else "0"
+
+
+def share(found: float | None) -> str:
+    """In percent; in brackets outside 93 to 97 %."""
+    if found is None:
+        return ""
+    return f"{100 * found:.1f}" if 0.93 <= found <= 0.97 else f"({100 * found:.1f})"
+
+
+def coverage_of(name: str, cell: dict[str, Any]) -> str:
+    """A part of the page."""
+    rows: list[list[str]] = []
+    for estimator, found in cell["estimators"].items():
+        shares = [share(found["coverage"].get(kind)) for kind in SHOWN]
+        widths = [f"{found['width'][kind]:.3g}" if kind in found["width"] else "" for kind in WIDTHS]
+        ess = "" if found["ess"] is None else f"{found['ess']:.0f}"
+        rows.append([estimator, f"{found['bias']:+.4f}", f"{found['rmse']:.4f}", ess, *shares, *widths])
+    what = WHAT[name.split("/")[1]]
+    header = ["", "bias", "RMSE", "ESS", *SHOWN, "width: bootstrap", "bernstein", "hoeffding"]
+    title = f"### {what.partition(':')[0]}, {cell['n']} episodes"
+    return f"{title}\n\n{what}. The truth is {cell['truth']:.4f}.\n\n{table(header, rows)}"
+
+
+def markdown(cells: dict[str, Any]) -> str:
+    """The page, of cells that are all there but for those beside peers."""
+    beside = {name.partition("/")[2]: cell for name, cell in cells.items() if name.startswith("peers/")}
+    names = dict.fromkeys(name for cell in beside.values() for name in cell["worst"])
+    far = [cell for name, cell in cells.items() if name.startswith("floor/")]
+    pairs = [(name, kind) for name in far[0]["estimators"] for kind in ("bootstrap", "student")]
+    floors: list[list[str]] = []
+    for cell in far:
+        of, ess = cell["estimators"], next(iter(cell["estimators"].values()))["ess"]
+        floors.append([f"{cell['n']}", f"{ess:.0f}", *(share(of[name]["coverage"][kind]) for name, kind in pairs)])
+    dice, chosen = cells["marginalised"], cells["choosing"]
+    return page(
+        "ope",
+        peers=table(
+            ["", *(f"{name} {cell['version']}" for name, cell in beside.items())],
+            [[name, *(tiny(cell["worst"].get(name)) for cell in beside.values())] for name in names],
+        ),
+        draws=DRAWS,
+        error=f"{100 * (0.95 * 0.05 / DRAWS) ** 0.5:.1f}",
+        coverages="\n\n".join(coverage_of(name, cell) for name, cell in cells.items() if name.startswith("coverage/")),
+        far=far[0]["draws"],
+        floors=table(["episodes", "ESS", *(f"{name}, {kind}" for name, kind in pairs)], floors),
+        dice=dice,
+        rmse=table(["", "RMSE"], [[name, f"{value:.4f}"] for name, value in dice["rmse"].items()]),
+        chosen=table(["", "mean", "smallest"], [[k, f"{v['mean']:.3f}", f"{v['least']:.3f}"] for k, v in chosen.items()]),
+    )
+
+
 def main(begin: str | None) -> None:
     """Works through the cells that are missing, or begin so."""
-    kept: dict[str, Any] = json.loads(KEPT.read_text()) if KEPT.is_file() else {}
+    found: dict[str, Any] = kept("ope", {})
     for name, work in CELLS.items():
-        if (name in kept) if begin is None else not name.startswith(begin):
+        if (name in found) if begin is None else not name.startswith(begin):
             continue
         if name.startswith("peers/") and PEER not in os.environ and begin is None:
             print(f"{name}: left out, {PEER} names no interpreter")
             continue
-        kept[name] = work()
-        KEPT.write_text(json.dumps(kept, indent=1) + "\n")
-        print(name, json.dumps(kept[name]))
-    PAGE.write_text(page({name: kept[name] for name in CELLS if name in kept}))
+        found[name] = work()
+        keep("ope", found)
+        print(name, json.dumps(found[name]))
+    keep("ope", found, markdown({name: found[name] for name in CELLS if name in found}))
 
 
 if __name__ == "__main__":

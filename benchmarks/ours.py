@@ -2,53 +2,35 @@
 
 from __future__ import annotations
 
-from functools import cache
+import atexit
+import itertools
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
-import catch  # noqa: F401  # makes Catch-v0 known
-from arrays import half_random
-from learning_study import PLAYED
-from memory_tasks import t_maze_data
-from seeds import learn, learn_online
-from workers import serve, timed
+import torch
+from tasks import open_dataset
+from torch.utils._python_dispatch import TorchDispatchMode
+from workers import control, serve, timed
 
-from d3ray.algos.environments.collect import collect
-from d3ray.algos.environments.make import make
+from d3ray.algos.base import Algorithm
+from d3ray.algos.environments.evaluate import evaluate
+from d3ray.algos.model_based.probabilistic_ensemble import ProbabilisticEnsemble
+from d3ray.algos.online.actors import LocalActors
+from d3ray.algos.optimizers import RowOptimizer
 from d3ray.algos.registry import algorithm_class, make_algorithm
 from d3ray.algos.stack import Stack
 from d3ray.algos.testing import data_for, maker
 from d3ray.data.dataset import Dataset
-from d3ray.data.formats.registry import read
-from d3ray.data.mdp_dataset import MDPDataset
 from d3ray.data.sampling import TransitionSampler
-from d3ray.data.spec import Environment
 
-
-@cache
-def open_dataset(path: str) -> Dataset:
-    """A dataset folder, a file of a known format, one of CS285's pickles, or what is played by random actions: ".../random/ENV".
-
-    "…/half-random" is CartPole with half of the actions random, `half_random`, and "…/t-maze" the T-maze, `t_maze_data`;
-    "…/pendulum_small" has every seventh episode of "…/pendulum_replay.h5".
-    """
-    if Path(path).name == "pendulum_small":
-        episodes = open_dataset(str(Path(path).with_name("pendulum_replay.h5"))).episodes
-        return MDPDataset.from_episodes([episodes[k] for k in range(0, 175, 7)])
-    if Path(path).parent.name == "random":
-        return collect(Path(path).name, n_steps=100_000, n_envs=10)
-    if Path(path).name in PLAYED:
-        return {"half-random": half_random, "t-maze": t_maze_data}[Path(path).name]()
-    if path.endswith(".pkl"):
-        environment = Environment(id=Path(path).stem.rpartition("_")[2])
-        vector = make(environment)
-        vector.close()
-        imported = read(path, timeout_at=1000, actions="clip", spec=vector.spec)
-        return Dataset.from_steps(imported.steps, name=Path(path).stem, spec=vector.spec, environment=environment)
-    if Path(path).is_dir():
-        return Dataset.open(path)
-    imported = read(path)
-    return Dataset.from_steps(imported.steps, name=Path(path).stem, spec=imported.spec, environment=imported.environment)
+aten = torch.ops.aten
+PRODUCTS = (aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default)
+Operand = tuple[torch.Size, tuple[int, ...], torch.dtype]
 
 
 class Speed:
@@ -107,8 +89,230 @@ class Speed:
         return timed(work, self.device)
 
 
+# ---- where an update's time goes
+
+
+class Products(TorchDispatchMode):
+    """Keeps every matrix product that is done within: the operation and how its operands lie."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: list[tuple[Any, list[Operand]]] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+        if function in PRODUCTS:
+            self.done.append((function, [(a.shape, a.stride(), a.dtype) for a in arguments if isinstance(a, torch.Tensor)]))
+        return function(*arguments, **(named or {}))
+
+
+def flops(product: tuple[Any, list[Operand]]) -> int:
+    """Multiplications and additions of a product."""
+    *_, left, right = product[1]
+    return 2 * left[0].numel() * right[0][-1]
+
+
+def seconds(work: Callable[[], Any], device: str, repeat: int = 5, least: float = 0.15) -> float:
+    """Median seconds of one call, over rounds of at least `least` seconds."""
+    wait = torch.cuda.synchronize if device.startswith("cuda") else (lambda: None)
+    rounds, count = [], 1
+    while len(rounds) < repeat:
+        begin = time.perf_counter()
+        for _ in range(count):
+            work()
+        wait()
+        spent = time.perf_counter() - begin
+        if spent < least:
+            count = max(count + 1, int(count * min(10, 1.2 * least / max(spent, 1e-6))))
+        else:
+            rounds.append(spent / count)
+    return statistics.median(rounds)
+
+
+def operand(how: Operand, device: str) -> torch.Tensor:
+    shape, stride, dtype = how
+    reach = 1 + sum((n - 1) * step for n, step in zip(shape, stride, strict=True))
+    return torch.randn(reach, dtype=dtype, device=device).as_strided(shape, stride)
+
+
+def spent(dataset: str, algorithm: dict[str, Any], device: str) -> dict[str, float]:
+    """Seconds of one update, by what they are spent on, and its arithmetic.
+
+    One update is recorded: the shapes and strides of its matrix products, forwards and backwards. The products are then done again
+    on their own, with operands that lie alike, and so are the draw of a batch and the optimisers' steps. What is left of the whole
+    update is element-wise work, autograd and Python.
+
+    Returns:
+        update, draw, products, optimizers: seconds. flop: operations of the products. large: operations a second that the machine
+        reaches in one product of 2048 × 2048 matrices.
+    """
+    one = make_algorithm(algorithm, seed=0, device=device)
+    data = open_dataset(dataset)
+    one.fit(data, n_steps=20, n_steps_per_epoch=20)
+    fit = one.fit_
+    learner, sampler = fit.learner, fit.sampler(data)
+    cycle = len({learner.algorithm.schedule(step) for step in range(64)})  # delayed updates: the mean over a whole cycle
+    steps = itertools.count(learner.step)
+    batches = [sampler.sample(learner.step + k) for k in range(cycle)]
+    stepped: list[RowOptimizer] = []
+    step_one = RowOptimizer.step
+
+    def watched(optimizer: RowOptimizer, *arguments: Any) -> None:
+        stepped.append(optimizer)
+        step_one(optimizer, *arguments)
+
+    with Products() as recorded, mock.patch.object(RowOptimizer, "step", watched):
+        for batch in batches:
+            learner.update(batch)
+    operands = [(function, [operand(how, device) for how in products]) for function, products in recorded.done]
+    due = [(optimizer, [torch.full_like(p, 1e-3) for p in optimizer.parameters]) for optimizer in stepped]
+
+    def products() -> None:
+        for function, arguments in operands:
+            function(*arguments)
+
+    def step() -> None:
+        for optimizer, gradients in due:
+            optimizer.step(gradients, 0)
+
+    square = torch.randn(2048, 2048, device=device)
+    return {
+        "update": seconds(lambda: fit.update(sampler), device, least=0.4),
+        "draw": seconds(lambda: sampler.sample(next(steps)), device),
+        "products": seconds(products, device) / cycle,
+        "optimizers": seconds(step, device) / cycle,
+        "flop": sum(map(flops, recorded.done)) / cycle,
+        "large": 2 * 2048**3 / seconds(lambda: square @ square, device),
+    }
+
+
+# ---- the learning table: a seed by itself, or several of one dataset as one stack, whose rows learn what they would alone
+
+
+def learn(
+    dataset: str,
+    algorithm: dict[str, Any],
+    seeds: list[int],
+    n_steps: int,
+    every: int,
+    environment: str,
+    episodes: int,
+    evaluation_seed: int,
+) -> list[dict[str, Any]]:
+    """Trains and evaluates the greedy policies every so many gradient steps, in the same episodes each time: an answer a seed."""
+    data = open_dataset(dataset)
+    begin, curves = time.perf_counter(), Curves(seeds, environment, episodes, evaluation_seed)
+    if "model" in algorithm:
+        algorithm = {**algorithm, "dynamics": model_of(data, algorithm["model"], *seeds)}
+        del algorithm["model"]
+    first = make_algorithm(algorithm, seed=seeds[0], device="cpu")
+    trained = first if len(seeds) == 1 else Stack(first, seeds)
+    for _ in trained.fitter(data, n_steps=n_steps, n_steps_per_epoch=every, show_progress=False):
+        curves.add([first] if trained is first else [trained.seed(k) for k in range(len(seeds))], step=trained.step)
+    return curves.answers(time.perf_counter() - begin)
+
+
+def model_of(data: Dataset, settings: dict[str, Any], seed: int) -> ProbabilisticEnsemble:
+    """A model of the data's dynamics, one seed's own."""
+    n_steps, own = settings["n_steps"], {name: value for name, value in settings.items() if name != "n_steps"}
+    return ProbabilisticEnsemble(**own, seed=seed, device="cpu").fit(data, n_steps, n_steps, show_progress=False)
+
+
+def learn_online(
+    algorithm: dict[str, Any],
+    seeds: list[int],
+    n_steps: int,
+    every: int,
+    environment: str,
+    online: dict[str, Any],
+    episodes: int,
+    evaluation_seed: int,
+) -> list[dict[str, Any]]:
+    """The same of what learns while acting, one seed."""
+    begin, curves = time.perf_counter(), Curves(seeds, environment, episodes, evaluation_seed)
+    learner = make_algorithm(algorithm, seed=seeds[0], device="cpu")
+    if "actors" in online:  # which learn the same wherever they are
+        online = {**online, "actors": LocalActors(online["actors"])}
+    for _, metrics in learner.fitter_online(environment, n_steps=n_steps, n_steps_per_epoch=every, **online):
+        curves.add([learner], step=int(metrics["step"]), acted=int(metrics["train/environment_steps"]))
+    return curves.answers(time.perf_counter() - begin)
+
+
+class Curves:
+    """What evaluations of each seed gave so far."""
+
+    def __init__(self, seeds: list[int], environment: str, episodes: int, evaluation_seed: int) -> None:
+        self.environment, self.episodes, self.evaluation_seed = environment, episodes, evaluation_seed
+        self.curves: list[list[dict[str, float]]] = [[] for _ in seeds]
+
+    def add(self, algorithms: Sequence[Algorithm], **at: int) -> None:
+        """Plays the greedy policy of each seed."""
+        for algorithm, curve in zip(algorithms, self.curves, strict=True):
+            how = {"episodes": self.episodes, "seed": self.evaluation_seed, "n_envs": min(self.episodes, 20)}
+            played = evaluate(algorithm.policy(), self.environment, **how)
+            curve.append({**at, "return": played.mean, "std": played.std})
+
+    def answers(self, seconds: float) -> list[dict[str, Any]]:
+        """One a seed; `seconds` are of all of them together, where they were `stacked`."""
+        return [{"evaluations": curve, "seconds": seconds, "stacked": len(self.curves)} for curve in self.curves]
+
+
+# ---- a trial inside Ray Tune beside the same training outside it
+#
+# Both train a fresh algorithm for whole epochs and are timed from the end of the first epoch to the end of the last, by wall clock.
+# Inside Tune those are the moments when the driver has the result in hand, so everything that Tune does for a result is in.
+
+
+def outside(dataset: str, algorithm: dict[str, Any], n_epochs: int, n_steps_per_epoch: int) -> dict[str, float]:
+    """A plain loop over `fitter`."""
+    data, before = open_dataset(dataset), control()
+    epochs = make_algorithm(algorithm, seed=0, device="cpu").fitter(data, n_epochs * n_steps_per_epoch, n_steps_per_epoch)
+    moments = [time.perf_counter() for _ in epochs]
+    return {"seconds": moments[-1] - moments[0], "control": (before + control()) / 2}
+
+
+def start_ray(threads: int) -> None:
+    """A Ray of this machine's own, for as long as this process lives."""
+    from d3ray.platform.cluster.session import ray_session
+
+    session = ray_session(num_cpus=threads)
+    session.__enter__()
+    atexit.register(session.__exit__, None, None, None)
+
+
+def inside(dataset: str, algorithm: dict[str, Any], n_epochs: int, n_steps_per_epoch: int, threads: int) -> dict[str, float]:
+    """One trial of a Tuner, reporting after every epoch."""
+    from ray import tune
+
+    from d3ray.platform.trainable import trainable
+
+    moments: list[float] = []
+
+    class Clock(tune.Callback):
+        def on_trial_result(self, **_: Any) -> None:
+            moments.append(time.perf_counter())
+
+    settings = dict(algorithm)
+    name, before = settings.pop("name"), control()
+    with tempfile.TemporaryDirectory() as folder:
+        results = tune.Tuner(
+            tune.with_resources(trainable(name), {"cpu": threads}),
+            param_space={
+                "dataset": str(Path(dataset).absolute()),
+                "algorithm": settings,
+                "n_steps": n_epochs * n_steps_per_epoch,
+                "n_steps_per_epoch": n_steps_per_epoch,
+                "seed": 0,
+                "evaluation": None,
+            },
+            run_config=tune.RunConfig(storage_path=folder, verbose=0, callbacks=[Clock()]),
+        ).fit()
+    if results.num_errors or len(moments) != n_epochs:
+        raise RuntimeError(f"the trial gave {len(moments)} of {n_epochs} results: {results.errors}")
+    return {"seconds": moments[-1] - moments[0], "control": (before + control()) / 2}
+
+
 if __name__ == "__main__":
     speed = Speed()
-    tasks = {name: getattr(speed, name) for name in ("set_up_fit", "set_up_tiny", "fit", "draw_for_fit", "set_up_draws", "draw")}
-    learning = {"learn": lambda dataset, **asked: learn(open_dataset(dataset), **asked), "learn_online": learn_online}
-    serve({**tasks, **learning})
+    tasks = [getattr(speed, name) for name in ("set_up_fit", "set_up_tiny", "fit", "draw_for_fit", "set_up_draws", "draw")]
+    tasks += [spent, outside, inside, start_ray, learn, learn_online]
+    serve({task.__name__: task for task in tasks})

@@ -10,7 +10,6 @@ given a policy or a model are not timed. What is there is kept: delete it from `
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import tempfile
@@ -19,14 +18,13 @@ import warnings
 from typing import Any
 
 import torch
-from arrays import cartpole_like, hopper_like
-from workers import HERE, machine, table, versions
+from tasks import cartpole_like, hopper_like
+from workers import keep, kept, machine, page, table, versions
 
 from d3ray.algos.learning.programs import Programs
 from d3ray.algos.registry import algorithm_class, algorithm_names
 from d3ray.algos.testing import data_for, maker
 
-RESULT = HERE / "results" / "programs.json"
 ROUNDS = 5
 GIVEN = {
     **dict.fromkeys(("FQE", "DiscreteFQE"), "is given a policy to judge"),
@@ -37,10 +35,10 @@ GIVEN = {
 
 def captured(name: str) -> str:
     """What a GPU captures of a page with its default sampler."""
-    page = algorithm_class(name)
-    if page.reads_values is not None:
-        return f"nothing: {page.reads_values}"
-    make = maker(page)
+    algorithm = algorithm_class(name)
+    if algorithm.reads_values is not None:
+        return f"nothing: {algorithm.reads_values}"
+    make = maker(algorithm)
     fit = make().fit(data_for(make), 0).fit_
     draws = Programs(fit.learner, compiled=False, graphs=None).draws_from(fit.sampler(data_for(make)))
     return "draws and steps" if draws else "steps, fed by the host"
@@ -48,8 +46,7 @@ def captured(name: str) -> str:
 
 def sides_of(name: str) -> dict[str, Any]:
     """The two that are compared."""
-    page = algorithm_class(name)
-    return {"plain": page(compile_graph=False), "compiled": page(compile_graph=True)}
+    return {side: algorithm_class(name)(compile_graph=side == "compiled") for side in ("plain", "compiled")}
 
 
 def data_of(name: str) -> Any:
@@ -105,18 +102,8 @@ def written(rows: dict[str, Any]) -> str:
             told = [GIVEN.get(name) or row.get("failed", "not measured yet"), "", "", ""]
         cells.append([name, row.get("captured", ""), *told])
     heads = ["page", "captured on a GPU", "updates/s as it stands", "compiled: times as many", "first step, s", "pays from step"]
-    told_of = f"{machine()['cpu']}, {torch.get_num_threads()} threads, torch {versions()['torch']}"
-    return (
-        "\n\n".join(
-            [
-                "# Gradient steps as programs",
-                f"`python benchmarks/programs.py` on {told_of}. Data of Hopper's or CartPole's shapes, default settings, "
-                "CPU. *Captured*: what becomes a CUDA graph with the default sampler, as tests replay it by a stand-in.",
-                table(heads, cells),
-            ]
-        )
-        + "\n"
-    )
+    where = f"{machine()['cpu']}, {torch.get_num_threads()} threads, torch {versions()['torch']}"
+    return page("programs", where=where, table=table(heads, cells))
 
 
 def main() -> None:
@@ -126,7 +113,7 @@ def main() -> None:
     parser.add_argument("pages", nargs="*", help="those to time; none: all")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each side of a cell")
     asked = parser.parse_args()
-    rows: dict[str, Any] = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+    rows: dict[str, Any] = kept("programs", {})
     for name in algorithm_names():
         row = rows.setdefault(name, {})
         row["captured"] = captured(name)
@@ -140,8 +127,7 @@ def main() -> None:
             except Exception as error:  # the others are measured all the same, and the table says why this one is not
                 row["failed"] = f"{type(error).__name__}: {error}"
             print(name, row, flush=True)
-        RESULT.write_text(json.dumps(rows, indent=1) + "\n")
-        RESULT.with_suffix(".md").write_text(written(rows))
+        keep("programs", rows, written(rows))
 
 
 if __name__ == "__main__":

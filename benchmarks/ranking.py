@@ -11,15 +11,14 @@ correlation with a 95 % interval over policies, and the shortfall at k. FQE has 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+from workers import keep, kept, page, table
 
 from d3ray.algos.environments.collect import collect
 from d3ray.algos.judging.decisions import decisions, policy_of
@@ -29,27 +28,25 @@ from d3ray.algos.judging.values import policy_values
 from d3ray.algos.registry import make_algorithm
 from d3ray.data.dataset import Dataset
 
-RESULTS = Path(__file__).parent / "results"
 GAMMA, EPISODES, SEEDS = 0.99, 50, 1
 FQE: dict[str, Any] = {"observation_scaler": "standard", "gamma": GAMMA, "value_bounds": "rewards"}
 N_STEPS = 20_000
+SCALED = {"action_scaler": "min_max"}
+CQL = {"name": "DiscreteCQL", "learning_rate": 1e-3, "target_update_interval": 100}
 STUDIES: dict[str, dict[str, Any]] = {
     "cartpole": {
         "environment": "CartPole-v1",
         "dataset": "d3ray/cartpole-replay",
-        "algorithms": [
-            {"name": "DQN", "preset": "small"},
-            {"name": "DiscreteCQL", "learning_rate": 1e-3, "target_update_interval": 100},
-        ],
-        "also": [({"name": "DiscreteBC"}, 20), ({"name": "DiscreteBC"}, 2000)],
+        "algorithms": [{"name": "DQN", "preset": "small"}, CQL],
+        "also": {"name": "DiscreteBC"},
         "judge": {"name": "DiscreteFQE"},
     },
     "pendulum": {
         "environment": "Pendulum-v1",
         "dataset": "d3ray/pendulum-replay",
-        "algorithms": [{"name": "TD3PlusBC", "action_scaler": "min_max"}, {"name": "IQL", "action_scaler": "min_max"}],
-        "also": [({"name": "BC", "action_scaler": "min_max"}, 20), ({"name": "BC", "action_scaler": "min_max"}, 2000)],
-        "judge": {"name": "FQE", "action_scaler": "min_max"},
+        "algorithms": [{"name": "TD3PlusBC", **SCALED}, {"name": "IQL", **SCALED}],
+        "also": {"name": "BC", **SCALED},
+        "judge": {"name": "FQE", **SCALED},
     },
 }
 STEPS = (50, 150, 300, 600, 1000, 2000, 3000, 5000, 8000)
@@ -59,7 +56,7 @@ def policies(study: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], int]]
     """Twenty: a name, an algorithm and gradient steps each."""
     for algorithm in study["algorithms"]:
         yield from ((f"{algorithm['name']}, {n} steps", algorithm, n) for n in STEPS)
-    yield from ((f"{algorithm['name']}, {n} steps", algorithm, n) for algorithm, n in study["also"])
+    yield from ((f"{study['also']['name']}, {n} steps", study["also"], n) for n in (20, 2000))
 
 
 def cell(study: dict[str, Any], algorithm: dict[str, Any], n_steps: int) -> dict[str, float]:
@@ -78,33 +75,31 @@ def cell(study: dict[str, Any], algorithm: dict[str, Any], n_steps: int) -> dict
 
 
 def summary(cells: dict[str, dict[str, dict[str, float]]]) -> str:
-    """The table."""
-    lines = [
-        "# How FQE ranks policies",
-        "",
-        __doc__.strip().split("\n\n")[2].replace("\n", " "),
-        "",
-        f"FQE: {N_STEPS:,} gradient steps, one seed, {', '.join(f'{k} = {v}' for k, v in FQE.items())}; all else by default.",
-        "",
-        "| environment | policies | rank correlation (95 %) | correlation | shortfall at 1, 3, 5 | spread of what was played |",
-        "|---|---|---|---|---|---|",
+    """The page."""
+    header = [
+        "environment",
+        "policies",
+        "rank correlation (95 %)",
+        "correlation",
+        "shortfall at 1, 3, 5",
+        "spread of what was played",
     ]
+    rows, parts = list[list[str]](), list[str]()
     for name, found in cells.items():
         estimate, true = (np.array([one[key] for one in found.values()]) for key in ("estimate", "played"))
-        chosen = select(estimate, true)
+        chosen, environment = select(estimate, true), STUDIES[name]["environment"]
         low, high = chosen.interval or (np.nan, np.nan)
-        lost = ", ".join(f"{value:.3g}" for value in chosen.shortfall.values())
-        spread = f"{true.min():.4g} to {true.max():.4g}"
-        pearson = np.corrcoef(estimate, true)[0, 1]
         ranks = f"{chosen.rank_correlation:.2f} ({low:.2f} to {high:.2f})"
-        lines.append(f"| {STUDIES[name]['environment']} | {len(found)} | {ranks} | {pearson:.2f} | {lost} | {spread} |")
-    for name, found in cells.items():
-        lines += ["", f"## {STUDIES[name]['environment']}", "", "| policy | FQE | played |", "|---|---|---|"]
-        lines += [
-            f"| {policy} | {one['estimate']:.4g} | {one['played']:.4g} ± {one['standard_error']:.2g} |"
+        lost = ", ".join(f"{value:.3g}" for value in chosen.shortfall.values())
+        pearson, spread = f"{np.corrcoef(estimate, true)[0, 1]:.2f}", f"{true.min():.4g} to {true.max():.4g}"
+        rows.append([environment, f"{len(found)}", ranks, pearson, lost, spread])
+        lines = [
+            [policy, f"{one['estimate']:.4g}", f"{one['played']:.4g} ± {one['standard_error']:.2g}"]
             for policy, one in sorted(found.items(), key=lambda item: -item[1]["played"])
         ]
-    return "\n".join(lines) + "\n"
+        parts.append(f"## {environment}\n\n{table(['policy', 'FQE', 'played'], lines)}")
+    settings = ", ".join(f"{key} = {value}" for key, value in FQE.items())
+    return page("ranking", n_steps=N_STEPS, settings=settings, table=table(header, rows), studies="\n\n".join(parts))
 
 
 def main() -> None:
@@ -112,8 +107,7 @@ def main() -> None:
     parser.add_argument("--only", choices=STUDIES)
     parser.add_argument("--again", action="store_true", help="do cells again that are there")
     told = parser.parse_args()
-    file = RESULTS / "ranking.json"
-    cells: dict[str, dict[str, dict[str, float]]] = json.loads(file.read_text()) if file.exists() else {}
+    cells: dict[str, dict[str, dict[str, float]]] = kept("ranking", {})
     for name, study in STUDIES.items():
         if told.only in (None, name):
             there = cells.setdefault(name, {})
@@ -121,8 +115,8 @@ def main() -> None:
                 if label not in there or told.again:
                     there[label] = cell(study, algorithm, n_steps)
                     print(f"{name}: {label}: {there[label]}", flush=True)
-                    file.write_text(json.dumps(cells, indent=1) + "\n")
-    (RESULTS / "ranking.md").write_text(summary(cells))
+                    keep("ranking", cells)
+    keep("ranking", cells, summary(cells))
     print(summary(cells))
 
 

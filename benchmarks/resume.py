@@ -17,7 +17,6 @@ Prints medians and the worst, and writes `benchmarks/results/resume.json`.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import statistics
@@ -33,11 +32,12 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT))
 os.environ["RAY_AUTH_MODE"] = "token"  # Ray reads it when it is imported
 
+from workers import keep, kept  # noqa: E402
+
 from tests.faults.cluster import LocalCluster, health_checks  # noqa: E402
 from tests.faults.processes import clean_environment, kill  # noqa: E402
 from tests.faults.runs import TRAIN, Runs, write_dataset  # noqa: E402
 
-RESULT = Path(__file__).parent / "results" / "resume.json"
 ENDLESS = {**TRAIN, "n_steps": 100_000_000, "n_steps_per_epoch": 100, "evaluation": None, "seeds": [0, 1]}
 SWEEP = {
     "name": "sweep",
@@ -117,30 +117,25 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=10)
     parser.add_argument("--only", choices=["sweep", "node", "hung"])
     told = parser.parse_args()
-    found: dict[str, Any] = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+    found: dict[str, Any] = kept("resume", {})
     os.environ["D3RAY_CACHE"] = tempfile.mkdtemp(prefix="d3ray-cache-")
     with tempfile.TemporaryDirectory(prefix="d3ray-resume-") as folder:
         place = Path(folder)
         write_dataset(place / "tiny")
         if told.only in (None, "sweep"):
             found["sweep"] = resumed_sweeps(place / "sweep", told.repeat)
-            keep(found)
+            keep("resume", {**found, "health_checks": health_checks()})
         if told.only != "sweep":
             with cluster_of_three() as cluster:
                 for kind in ("node", "hung"):
                     if told.only in (None, kind):
                         hung = kind == "hung"
                         found[kind] = [lost_node(place / f"{kind}-{k}", cluster, hung=hung) for k in range(told.repeat)]
-                        keep(found)
+                        keep("resume", {**found, "health_checks": health_checks()})
     for kind, name in (("sweep", "seconds"), ("node", "noticed"), ("node", "going"), ("hung", "noticed"), ("hung", "going")):
         if seconds := [one[name] for one in found.get(kind, [])]:
             middle = statistics.median(seconds)
             print(f"{kind:6} {name:8} median {middle:5.1f} s, worst {max(seconds):5.1f} s, {len(seconds)} times")
-
-
-def keep(found: dict[str, Any]) -> None:
-    """Writes what there is."""
-    RESULT.write_text(json.dumps({**found, "health_checks": health_checks()}, indent=1) + "\n")
 
 
 @contextmanager

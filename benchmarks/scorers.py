@@ -12,12 +12,10 @@ result goes to `benchmarks/results/scorers.md` and `scorers.json`.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +23,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read once: on a busy mach
 
 import numpy as np
 import torch
-from arrays import cartpole_like, for_peer, hopper_like
 from fidelity import perturb, weights
-from workers import HERE, Worker, machine, table
+from tasks import cartpole_like, for_peer, hopper_like
+from workers import Worker, keep, machine, page, table, today
 
 from d3ray.algos.judging.comparers import compare_continuous_action_diff, compare_discrete_action_match
 from d3ray.algos.judging.evaluators import Scores
@@ -36,7 +34,6 @@ from d3ray.algos.registry import make_algorithm
 from d3ray.data.dataset import Dataset
 from d3ray.data.mdp_dataset import MDPDataset
 
-RESULTS = HERE / "results"
 BOUND, LIMIT = 1e-5, 60.0  # of differences, and of seconds
 BESIDE, THREADS = 20_000, 2
 NETS = {"hidden_units": [64, 64]}
@@ -96,7 +93,7 @@ def ours(algorithm: Any, base: Any, data: Dataset, threshold: float) -> dict[str
 def beside(folder: Path) -> list[dict[str, Any]]:
     """Each case here and there. A difference is relative to the number, or to the mean value where that is larger."""
     found: list[dict[str, Any]] = []
-    with Worker("scorers_d3rlpy.py", THREADS, folder / "worker.log") as peer:
+    with Worker("d3rlpy_side.py", THREADS, folder / "worker.log") as peer:
         for label, settings, theirs in CASES:
             data = cartpole_like(BESIDE) if settings["name"] == "DQN" else hopper_like(BESIDE)
             data = doubled(data) if "action_scaler" in settings else data
@@ -161,25 +158,18 @@ def markdown(report: dict[str, Any]) -> str:
     total, spent = (sum(one[kind] for one in took.values()) for kind in ("seconds", "cpu_seconds"))
     timed = [[f"`{name}`", f"{one['seconds']:.1f}", f"{one['cpu_seconds']:.1f}"] for name, one in took.items()]
     header = ["algorithm", "scorer", "d3ray", "d3rlpy 2.8.1", "difference", f"≤ {BOUND:.0e}", "times as fast"]
-    about, after = report["machine"], report["load_after"]
-    over, word = f"over {report['transitions']:,} transitions", "met" if total <= LIMIT else "NOT met"
-    return "\n".join(
-        [
-            "# Scorers",
-            "",
-            table(header, rows),
-            "",
-            f"The same weights and {BESIDE:,} transitions on both sides, float32, {THREADS} threads; numbers have their own",
-            "sign. The difference is relative to the number; of Soft OPC, a small difference of large values, to the mean value.",
-            "",
-            table([over, "seconds", "of processors"], [*timed, ["**together**", f"**{total:.1f}**", f"{spent:.1f}"]]),
-            "",
-            f"{THREADS} threads, one scorer after the other; at most {LIMIT:.0f} s was {word}. Those of TD3 but the comparer, in",
-            f"one walk as `Scores` and trials make it, take {walk:.1f} s.",
-            "",
-            f"{report['date']}; {about['cpu']}, {about['cores']} cores; load {about['load_average']} before, {after} after.",
-            "",
-        ]
+    about, over = report["machine"], f"over {report['transitions']:,} transitions"
+    together = ["**together**", f"**{total:.1f}**", f"{spent:.1f}"]
+    return page(
+        "scorers",
+        table=table(header, rows),
+        beside=f"{BESIDE:,}",
+        threads=THREADS,
+        timed=table([over, "seconds", "of processors"], [*timed, together]),
+        limit=f"{LIMIT:.0f} s was {'met' if total <= LIMIT else 'NOT met'}",
+        walk=f"{walk:.1f}",
+        where=f"{report['date']}; {about['cpu']}, {about['cores']} cores; load {about['load_average']} before",
+        after=report["load_after"],
     )
 
 
@@ -188,15 +178,14 @@ def main() -> None:
     parser.add_argument("--transitions", type=int, default=1_000_000, help="that the eleven are timed over")
     options = parser.parse_args()
     torch.set_num_threads(THREADS)
-    report: dict[str, Any] = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "machine": machine(), "transitions": options.transitions}
+    report: dict[str, Any] = {"date": today(), "machine": machine(), "transitions": options.transitions}
     with tempfile.TemporaryDirectory(prefix="d3ray-scorers-") as name:
         report["rows"] = beside(Path(name))
     report["seconds"] = eleven(options.transitions)
     report["load_after"] = round(os.getloadavg()[0], 2)
     print(markdown(report))
     if options.transitions >= 1_000_000:
-        (RESULTS / "scorers.md").write_text(markdown(report))
-        (RESULTS / "scorers.json").write_text(json.dumps(report, indent=1) + "\n")
+        keep("scorers", report, markdown(report))
 
 
 if __name__ == "__main__":

@@ -2,110 +2,237 @@
 
     make peer && make benchmark-speed        or: python benchmarks/speed.py [--repeat 5] [--threads 2] [--only dqn …]
 
-The two sides of a row (`speed_rows.py`) run in processes of their own, on the same arrays and with the same number of threads, and
+The two sides of a row (`speed.yaml`) run in processes of their own, on the same arrays and with the same number of threads, and
 are measured in turn: A B A B …. A ratio is taken pair by pair, so that what else the machine does at that time touches both; the
 table gives the median of the pairs and their range. A control loop of fixed work runs before and after each measurement: where its
 times differ between the sides, so may the ratio. Both sides are warmed up, by updates that are not counted. A second table says
-where an update's time goes (`time_spent.py`). Results go to `benchmarks/results/speed.json` and `speed.md`; a run of some rows
+where an update's time goes (`spent` in `ours.py`). Results go to `benchmarks/results/speed.json` and `speed.md`; a run of some rows
 replaces those and leaves the others as they are. Where there is a CUDA device the rows that can use one are measured there too.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import os
 import statistics
 import tempfile
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from speed_bench import Bench, Row
-from speed_rows import CPU_ONLY, GROUPS, SHARED, SHARED_AT_LEAST, SPENT, Fits
-from workers import HERE, machine, table
+from pairs import Row, Side, as_shown, measure, noise, ratio, sides, speeds, target
+from tasks import cartpole_like, for_peer, frames_like, hopper_like
+from workers import Worker, keep, kept, machine, page, table, today, told
 
-RESULTS = HERE / "results"
-SAMPLED = (
-    "CQL and BCQ, which products bound: one pass of the critics sees all sampled actions of a state, nothing is differentiated",
-    "that a loss does not train, and BCQ's passes without a gradient go by parts that a cache holds. Not done, because it was",
-    "measured: the first layer's product with the state, shared among a state's actions, is 4 to 6% of the products, and what",
-    "adds it to each action's costs as much as it saves ([speed_sampled.md](speed_sampled.md)). Nor is CQL's Q(s, a), which its",
-    "squared error and its gap both ask for, worked out once: that is one row of the critics' in 32, and the gap has expected",
-    "values, where a distributional critic's error needs more. So only fewer products, or products in bfloat16, make these two",
-    "much faster. Images pass the convolutions, and the affine layer after them, once for all actions of a state.",
-)
+from d3ray.algos.registry import algorithm_class
+from d3ray.data.dataset import Dataset
+
+SHARED_AT_LEAST = 1.5
+CPU_ONLY = ("trial",)
 
 
-def measure(row: Row, repeat: int) -> dict[str, Any]:
-    """A B A B …, `repeat` of each."""
-    runs = {"a": [], "b": []}
-    for _ in range(repeat):
-        for name, side in (("a", row.a), ("b", row.b)):
-            runs[name].append({**(found := side.measure()), "per_second": side.amount / found["seconds"]})
-    ratios = [a["per_second"] / b["per_second"] for a, b in zip(runs["a"], runs["b"], strict=True)]
-    controls = [b["control"] / a["control"] for a, b in zip(runs["a"], runs["b"], strict=True)]
-    value = statistics.median(ratios)
-    met = None
-    if row.at_least is not None:
-        met = value >= row.at_least
-    elif row.at_most is not None:
-        met = 1 / value <= row.at_most
-    return {
-        "label": row.label,
-        "unit": row.unit,
-        "sides": {"a": row.a.label, "b": row.b.label},
-        "runs": runs,
-        "ratio": {"median": value, "min": min(ratios), "max": max(ratios), "pairs": ratios},
-        "processor_ratio": processor_ratio(row, runs),
-        "control": {"median": statistics.median(controls), "min": min(controls), "max": max(controls)},
-        "at_least": row.at_least,
-        "at_most": row.at_most,
-        "met": met,
-    }
+class Bench:
+    """The options of a run and the files that its processes read."""
+
+    def __init__(self, folder: Path, options: argparse.Namespace) -> None:
+        self.folder, self.threads, self.scale = folder, options.threads, options.scale
+        self.log = folder / "workers.log"
+        os.environ["D3RAY_CACHE"] = str(folder / "cache")  # node maps are built here, and go with it
+
+    def amount(self, n: int) -> int:
+        return max(4, int(n * self.scale))
+
+    def worker(self, script: str) -> Worker:
+        return Worker(script, self.threads, self.log)
+
+    def data(self, make: Callable[[int], Dataset], n: int) -> tuple[str, str, str]:
+        """The same transitions as a dataset of one shard, as one of four shards (which has a node map), and for the peer."""
+        one, four, peer = (self.folder / f"{make.__name__}-{kind}" for kind in ("one", "four", "peer.npz"))
+        if not peer.exists():
+            dataset = make(n)
+            dataset.write(one, n_shards=1)
+            dataset.write(four, n_shards=4)
+            for_peer(dataset, peer)
+        return str(one), str(four), str(peer)
+
+    def hopper(self) -> tuple[str, str, str]:
+        return self.data(hopper_like, 1_000_000)
+
+    def cartpole(self) -> tuple[str, str, str]:
+        return self.data(cartpole_like, 100_000)
 
 
-def processor_ratio(row: Row, runs: dict[str, list[dict[str, float]]]) -> float | None:
-    """A over B by processor time in place of wall-clock time: what other work on the machine disturbs least. None: not measured."""
-    if any("cpu_seconds" not in run for side in runs.values() for run in side):
-        return None
-    amounts = {"a": row.a.amount, "b": row.b.amount}
-    speed = {side: statistics.median(amounts[side] / run["cpu_seconds"] for run in found) for side, found in runs.items()}
-    return speed["a"] / speed["b"]
+@dataclass(frozen=True)
+class Work:
+    """A row of whole `fit` calls of an algorithm.
+
+    Attributes:
+        label: what the table calls it, before the `sizes`.
+        ours: name and settings of ours, but for the networks.
+        theirs: of d3rlpy's; None: those of ours without preset.
+        n: our updates of a measurement, which takes about two seconds; `m`: d3rlpy's.
+        at_least: how many times as fast it is to be.
+        discrete: whether actions are.
+        hidden: layers of every network.
+        kind: what stands beside it: "fit", d3rlpy's; "beside", ours of the row `base`; "stacked", one seed beside `seeds`;
+            "bfloat16", ours in float32; or one of the functions below.
+        how: "compiled" or "in bfloat16", where ours is not as it stands.
+        more: further settings of both sides; `their_more`: of d3rlpy's, where they are others.
+    """
+
+    label: str = ""
+    sizes: str = "batch 256, 256×256"
+    ours: dict[str, Any] = field(default_factory=dict)
+    theirs: dict[str, Any] | None = None
+    n: int = 0
+    m: int = 0
+    at_least: float | None = None
+    discrete: bool = False
+    hidden: tuple[int, ...] = (256, 256)
+    kind: str = "fit"
+    base: str = ""
+    seeds: int = 8
+    how: str = ""
+    more: dict[str, Any] = field(default_factory=dict)
+    their_more: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def algorithm(self) -> str | None:
+        return self.ours.get("name")
+
+    @property
+    def named(self) -> str:
+        return f"{self.label}, {self.sizes}"
+
+    def chosen(self) -> dict[str, Any]:
+        """Ours, less the networks, which the label has."""
+        return {**self.ours, **self.more}
+
+    def settings(self) -> dict[str, Any]:
+        """Ours, with the networks of the row."""
+        fields = algorithm_class(self.ours["name"]).Config.model_fields
+        apart = [name for name in fields if name.endswith("_encoder") and name != "share_encoder"]
+        nets = ["encoder"] if "encoder" in fields else apart
+        run = {"in bfloat16": {"matmul_precision": "bfloat16"}, "compiled": {"compile_graph": True}}.get(self.how, {})
+        return {**self.chosen(), **{name: {"hidden_units": self.hidden} for name in nets}, **run}
+
+    def settings_of_peer(self) -> dict[str, Any]:
+        theirs = self.ours if self.theirs is None else self.theirs
+        same = {key: value for key, value in theirs.items() if key != "preset"}
+        return {**same, **self.more, **self.their_more, "hidden_units": self.hidden}
+
+    @contextmanager
+    def __call__(self, bench: Bench, device: str) -> Iterator[list[Row]]:
+        dataset, _, for_peers = bench.cartpole() if self.discrete else bench.hopper()
+        at_least = None if "bfloat16" in (self.kind, self.how[3:]) and device == "cpu" and not has_bfloat16() else self.at_least
+        with bench.worker("ours.py") as a, bench.worker("d3rlpy_side.py" if self.kind == "fit" else "ours.py") as b:
+
+            def side(worker: Worker, label: str, settings: dict[str, Any], n: int, seeds: int = 1) -> Side:
+                n, more = bench.amount(n), {} if worker.script != "ours.py" else {"seeds": seeds}
+                given = {"device": device, "warm": max(4, n // 8), "dataset": dataset if more else for_peers}
+                own = {"algorithm": settings} if more else {"name": settings.pop("name"), "settings": settings}
+                worker("set_up_fit", **given, **own, **more)
+                return Side(label, lambda: worker("fit", n=n), seeds * n)
+
+            mine, unit, label = self.settings(), "updates/s", f"{self.named}: whole `fit`"
+            if self.kind == "fit":
+                label += f", ours {self.how}" if self.how else ""
+                both = side(a, "d3ray", mine, self.n), side(b, "d3rlpy", self.settings_of_peer(), self.m)
+            elif self.kind == "beside":
+                base = WORKS[self.base]
+                label += f", beside {base.label}"
+                both = side(a, self.label, mine, self.n), side(b, base.label, base.settings(), base.n)
+            elif self.kind == "stacked":
+                label, unit = f"{self.named}: {self.seeds} stacked seeds and one", "seed-updates/s"
+                both = side(a, f"{self.seeds} seeds", mine, self.n, self.seeds), side(b, "1 seed", mine, self.n)
+            else:
+                label, kinds = f"{self.named}: bfloat16 and float32", ((a, "bfloat16"), (b, "float32"))
+                both = tuple(side(worker, kind, {**mine, "matmul_precision": kind}, self.n) for worker, kind in kinds)
+            yield [Row(label, unit, *both, at_least=at_least)]
 
 
-# ---- the table
+def has_bfloat16() -> bool:
+    """Whether this processor multiplies bfloat16 matrices by instructions of its own."""
+    cpuinfo = Path("/proc/cpuinfo")
+    flags = cpuinfo.read_text() if cpuinfo.is_file() else ""
+    return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
-def target(result: dict[str, Any]) -> str:
-    """What was asked for and whether it was reached."""
-    if result["met"] is None:
-        return ""
-    bound = f"≥ {result['at_least']:g}" if result["at_least"] is not None else f"≤ {result['at_most']:.0%}"
-    return f"{bound}: {'met' if result['met'] else 'NOT met'}"
+@contextmanager
+def draws(bench: Bench, device: str) -> Iterator[list[Row]]:
+    """Batches, beside d3rlpy's, and beside an update."""
+    one, four, theirs = bench.hopper()
+    with bench.worker("ours.py") as shard, bench.worker("ours.py") as node_map, bench.worker("d3rlpy_side.py") as peer:
+        for worker, dataset, warm in ((shard, one, 500), (node_map, four, 500), (peer, theirs, 50)):
+            worker("set_up_draws", dataset=dataset, batch_size=256, device=device, warm=warm)
+        node_map("set_up_fit", dataset=four, algorithm=WORKS["td3+bc"].settings(), device=device, warm=100)
+        n, m, k = bench.amount(20_000), bench.amount(500), bench.amount(300)
+        rival, whole = Side("d3rlpy", lambda: peer("draw", n=m), m), Side("d3ray", lambda: shard("draw", n=n), n)
+        mapped = Side("d3ray", lambda: node_map("draw", n=n), n)
+        draw, update = Side("draw", mapped.measure, n), Side("update", lambda: node_map("fit", n=k), k)
+        yield [
+            Row("a batch of 256 from 1 M rows, node map", "batches/s", mapped, rival, at_least=15),
+            Row("a batch of 256 from 1 M rows, one shard", "batches/s", whole, rival, at_least=15),
+            Row("that batch (node map) beside a TD3+BC update", "per second", draw, update, at_most=0.05),
+        ]
 
 
-def as_shown(result: dict[str, Any], ratio: float) -> str:
-    """A ratio, or the time of one of A as a share of one of B where the target is such a share."""
-    return f"{1 / ratio:.1%}" if result["at_most"] is not None else f"{ratio:.2f}"
+@contextmanager
+def trial(bench: Bench, device: str) -> Iterator[list[Row]]:
+    """What a trial costs inside Tune."""
+    epochs, steps = 4, bench.amount(400)
+    work = {"dataset": bench.hopper()[0], "algorithm": WORKS["td3+bc"].settings(), "n_epochs": epochs, "n_steps_per_epoch": steps}
+    short, counted = {**work, "n_epochs": 2, "n_steps_per_epoch": 50}, (epochs - 1) * steps
+    with bench.worker("ours.py") as a, bench.worker("ours.py") as b:
+        a("start_ray", threads=bench.threads)
+        a("inside", **short, threads=bench.threads)  # imports, first files of Ray, page cache
+        b("outside", **short)
+        inside = Side("inside", lambda: a("inside", **work, threads=bench.threads), counted)
+        outside = Side("outside", lambda: b("outside", **work), counted)
+        yield [Row("TD3+BC: a trial inside Tune and the same outside", "updates/s", inside, outside, at_least=0.95)]
+
+
+@contextmanager
+def pixels(bench: Bench, device: str) -> Iterator[list[Row]]:
+    """DQN from stacks of four frames with the network of Mnih et al. 2015: beside d3rlpy, and beside bare torch."""
+    ours, _, theirs = bench.data(frames_like, 10_000)
+    algorithm = {"name": "DQN", "preset": "d3rlpy", "observation_scaler": "pixel", "sampler": {"name": "uniform", "frames": 4}}
+    with bench.worker("ours.py") as a, bench.worker("d3rlpy_side.py") as peer, bench.worker("bare_torch.py") as bare:
+        n, m, k = bench.amount(60), bench.amount(50), bench.amount(1_000)
+        a("set_up_fit", dataset=ours, algorithm=algorithm, device=device, warm=max(4, n // 8))
+        peer("set_up_fit", dataset=theirs, name="DQN", settings={"observation_scaler": "pixel"}, device=device, warm=4)
+        bare("set_up_fit", dataset=theirs, batch_size=32, device=device, warm=4)
+        label, fit = "DQN from 84×84×4 pixels, batch 32", Side("d3ray", lambda: a("fit", n=n), n)
+        draw, update = Side("draw", lambda: a("draw_for_fit", n=k), k), Side("update", fit.measure, n)
+        yield [
+            Row(f"{label}: whole `fit`", "updates/s", fit, Side("d3rlpy", lambda: peer("fit", n=m), m), at_least=1.0),
+            Row(f"{label}: whole `fit`", "updates/s", fit, Side("bare torch", lambda: bare("fit", n=n), n), at_least=0.9),
+            Row(f"{label}: a batch of it beside an update", "per second", draw, update, at_most=0.10),
+        ]
+
+
+def works() -> dict[str, Work]:
+    """The rows of the file by name."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, one in TOLD["rows"].items():
+        found[name] = {**found.get(one.get("of", ""), {}), **{key: value for key, value in one.items() if key != "of"}}
+    return {name: Work(**one) for name, one in found.items()}
+
+
+TOLD = told("speed.yaml")
+WORKS = works()
+OTHERS = {"draws": draws, "trial": trial, "pixels": pixels}
+
+
+# ---- the page
 
 
 def ratio_row(result: dict[str, Any]) -> list[str]:
-    speeds = [sorted(run["per_second"] for run in result["runs"][side]) for side in ("a", "b")]
-    cells = [f"{statistics.median(s):,.0f} ({s[0]:,.0f}–{s[-1]:,.0f})" for s in speeds]
-    ratio, noise = result["ratio"], result["control"]
-    shown, *ends = (as_shown(result, ratio[key]) for key in ("median", "min", "max"))
-    low, high = ends if result["at_most"] is None else ends[::-1]
-    return [
-        f"{result['label']}, {result['unit']}",
-        result["device"],
-        f"{result['cpu']}, {result['date']}",
-        " : ".join(result["sides"].values()),
-        *cells,
-        f"{shown} ({low}–{high})",
-        target(result),
-        "" if result["processor_ratio"] is None else as_shown(result, result["processor_ratio"]),
-        f"{noise['median']:.2f} ({noise['min']:.2f}–{noise['max']:.2f})",
-    ]
+    what = [f"{result['label']}, {result['unit']}", result["device"], f"{result['cpu']}, {result['date']}", sides(result)]
+    processor = as_shown(result, result["processor_ratio"])
+    return [*what, *speeds(result), ratio(result), target(result), processor, noise(result)]
 
 
 def spent_row(found: dict[str, Any]) -> list[str]:
@@ -128,14 +255,14 @@ def spent_row(found: dict[str, Any]) -> list[str]:
 
 def shared_mean(results: list[dict[str, Any]]) -> list[str]:
     """One line a machine: the geometric mean over the algorithms that both sides have, once all are measured there."""
-    lines = []
+    lines, shared = [], TOLD["shared"]
     for device, cpu in dict.fromkeys((result["device"], result["cpu"]) for result in results):
-        found = [r["ratio"]["median"] for r in results if r["group"] in SHARED and (r["device"], r["cpu"]) == (device, cpu)]
-        if len(found) == len(SHARED):
+        found = [r["ratio"]["median"] for r in results if r["group"] in shared and (r["device"], r["cpu"]) == (device, cpu)]
+        if len(found) == len(shared):
             mean = statistics.geometric_mean(found)
             said = "met" if mean >= SHARED_AT_LEAST else "NOT met"
             lines.append(
-                f"Geometric mean over the {len(SHARED)} continuous algorithms that both have, {device} ({cpu}): "
+                f"Geometric mean over the {len(shared)} continuous algorithms that both have, {device} ({cpu}): "
                 f"{mean:.2f} (≥ {SHARED_AT_LEAST}: {said})."
             )
     return lines
@@ -144,9 +271,7 @@ def shared_mean(results: list[dict[str, Any]]) -> list[str]:
 def while_shared(report: dict[str, Any]) -> list[str]:
     """Names the rows that were measured on a busy machine."""
     most = 2 * report["machine"]["cores"]
-    busy = [
-        f"{result['label'].partition(',')[0]} ({result['cpu']})" for result in report["results"] if result["load_average"] > most
-    ]
+    busy = [f"{one['label'].partition(',')[0]} ({one['cpu']})" for one in report["results"] if one["load_average"] > most]
     if not busy:
         return []
     return [f"Other work shared the machine with {', '.join(busy)}:", "there only ratios hold, those by processor time best."]
@@ -154,61 +279,38 @@ def while_shared(report: dict[str, Any]) -> list[str]:
 
 def markdown(report: dict[str, Any]) -> str:
     """The tables, and what they were measured on."""
-    there, used = report["machine"], report["versions"]
-    both = "; ".join(f"{side}: {', '.join(f'{n} {v}' for n, v in found.items())}" for side, found in used.items())
-    accelerators = ", ".join(there["accelerators"]) or "none"
-    loads = sorted(r["load_average"] for r in [*report["results"], *report["spent"]])
-    dates = sorted({r["date"] for r in [*report["results"], *report["spent"]]})
+    there, everything = report["machine"], [*report["results"], *report["spent"]]
+    loads, dates = sorted(r["load_average"] for r in everything), sorted({r["date"] for r in everything})
+    versions = [f"{side}: {', '.join(f'{n} {v}' for n, v in found.items())}" for side, found in report["versions"].items()]
     header = ["work", "device", "processor, day", "A : B", "A", "B", "A/B", "target", "A/B by processor time", "control loop, A/B"]
     spent = ["update of", "device", "processor, day", "ms", "draw", "products", "optimisers", "the rest"]
     spent += ["GFLOP of its products", "GFLOP/s in them", "in a product of 2048²", "of that limit", "what it leaves"]
-    return "\n".join(
-        [
-            "# Speed",
-            "",
-            table(header, [ratio_row(result) for result in report["results"]]),
-            "",
-            f"Medians and ranges of {report['repeat']} measurements a side, in turn; A/B pair by pair.",
-            *shared_mean(report["results"]),
-            "Beside d3rlpy both sides have its settings (our preset `d3rlpy`), with the batch and layers of the label and",
-            "without a warm-up. They are not always our defaults: BCQ's goal takes the best of 100 actions there, of 10 by",
-            "default. An algorithm that no peer has stands beside the one of ours that it is made of, with its defaults but for",
-            "batch, layers and warm-up; AWR's phases are of 1 and 5 updates there. A row is there for each kind of",
-            "processor that it was measured on, whose ratios are not to be compared with another one's.",
-            *while_shared(report),
-            f"{report['threads']} threads a side. A percentage is the time of one of A as a share of one of B. The control loop is",
-            "fixed work timed beside each measurement, as A's speed over B's: at 1.00 both sides had the same machine.",
-            "",
-            "Where an update's time goes. Its matrix products, the draw of its batch and its optimisers' steps are timed on their",
-            "own; the rest is element-wise work, autograd and Python. Of that limit: products at the speed of a large one would",
-            "take this share of the update's time. What it leaves: how many times as fast the update were with those alone, all",
-            "else for nothing.",
-            "",
-            table(spent, [spent_row(found) for found in report["spent"]]),
-            "",
-            *SAMPLED,
-            "",
-            f"The last run was on {there['cpu']}, {there['cores']} cores, {there['memory_gib']} GiB, {there['system']};",
-            f"accelerators: {accelerators};",
-            f"load average {loads[0]:.2f} to {loads[-1]:.2f} where rows began. {', '.join(dates)}.",
-            f"{both}.",
-            "",
-        ]
+    return page(
+        "speed",
+        results=table(header, [ratio_row(result) for result in report["results"]]),
+        repeat=report["repeat"],
+        means="".join(f"{line}\n" for line in shared_mean(report["results"])),
+        shared="".join(f"{line}\n" for line in while_shared(report)),
+        threads=report["threads"],
+        spent=table(spent, [spent_row(found) for found in report["spent"]]),
+        machine=f"{there['cpu']}, {there['cores']} cores, {there['memory_gib']} GiB, {there['system']}",
+        accelerators=", ".join(there["accelerators"]) or "none",
+        loads=f"{loads[0]:.2f} to {loads[-1]:.2f}",
+        dates=", ".join(dates),
+        versions="; ".join(versions),
     )
 
 
 def merged(new: dict[str, Any]) -> dict[str, Any]:
     """What is kept, with the rows that were measured now in place of theirs; those of another processor stay beside them."""
-    path = RESULTS / "speed.json"
-    old = json.loads(path.read_text()) if path.is_file() else {}
-    groups = list(GROUPS)
+    old, names = kept("speed", {}), list(WORKS)
     for kind in ("results", "spent"):
         fresh = {(r["group"], r["device"], r["cpu"]) for r in new[kind]}
-        alike = [
-            r for r in old.get(kind, []) if r["group"] in groups and all(r.get(key) == new[key] for key in ("repeat", "threads"))
+        same = [
+            r for r in old.get(kind, []) if r["group"] in names and all(r.get(key) == new[key] for key in ("repeat", "threads"))
         ]
-        kept = [r for r in alike if (r["group"], r["device"], r["cpu"]) not in fresh]
-        new[kind] = sorted([*kept, *new[kind]], key=lambda r: (r["device"], groups.index(r["group"]), r["cpu"]))
+        others = [r for r in same if (r["group"], r["device"], r["cpu"]) not in fresh]
+        new[kind] = sorted([*others, *new[kind]], key=lambda r: (r["device"], names.index(r["group"]), r["cpu"]))
     return new
 
 
@@ -218,7 +320,7 @@ def main() -> None:
     )
     parser.add_argument("--repeat", type=int, default=5, help="measurements a side")
     parser.add_argument("--threads", type=int, default=2, help="threads of each side")
-    parser.add_argument("--only", nargs="+", choices=[*GROUPS], default=[*GROUPS], metavar="ROW", help="rows to measure")
+    parser.add_argument("--only", nargs="+", choices=[*WORKS], default=[*WORKS], metavar="ROW", help="rows to measure")
     parser.add_argument("--spent", action="store_true", help="only the second table")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the usual work; below 1 it is printed only")
     options = parser.parse_args()
@@ -227,7 +329,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="d3ray-speed-") as folder:
         bench = Bench(Path(folder), options)
         try:
-            for side, script in (("d3ray", "ours.py"), ("d3rlpy", "peer.py")):
+            for side, script in (("d3ray", "ours.py"), ("d3rlpy", "d3rlpy_side.py")):
                 with bench.worker(script) as worker:
                     report["versions"][side] = worker("versions")
             for device in ("cpu", *(["cuda:0"] if report["machine"]["accelerators"] else [])):
@@ -237,36 +339,30 @@ def main() -> None:
         except RuntimeError as error:
             print(f"{error}\n{bench.log.read_text()[-2_000:]}")
             raise SystemExit(1) from None
-    if options.scale < 1:
-        print("\n" + markdown(report))
-        return
-    report = merged(report)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "speed.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
-    (RESULTS / "speed.md").write_text(markdown(report))
+    if options.scale >= 1:
+        report = merged(report)
+        keep("speed", report, markdown(report))
     print("\n" + markdown(report))
 
 
 def run(name: str, bench: Bench, device: str, report: dict[str, Any], options: argparse.Namespace) -> None:
-    """Measures one group, and where its updates' time goes."""
-    group = GROUPS[name]
+    """Measures one row, and where its updates' time goes."""
+    work, there = WORKS[name], machine()
     when = {"group": name, "device": device, "repeat": options.repeat, "threads": options.threads}
-    when |= {"algorithm": getattr(group, "algorithm", None)}  # None: of no one
-    when |= {"settings": getattr(group, "ours", {})}  # less the networks, which the label has
-    there = machine()
-    when |= {"date": f"{datetime.now(UTC):%Y-%m-%d}", "load_average": there["load_average"], "cpu": there["cpu"]}
+    when |= {"algorithm": work.algorithm, "settings": work.chosen()}
+    when |= {"date": today(), "load_average": there["load_average"], "cpu": there["cpu"]}
     if not options.spent:
-        with group(bench, device) as rows:
+        with OTHERS.get(work.kind, work)(bench, device) as rows:
             for row in rows:
                 result = {**when, **measure(row, options.repeat)}
                 report["results"].append(result)
                 print(f"{row.label} [{device}]: {as_shown(result, result['ratio']['median'])} {target(result)}", flush=True)
-    if name in SPENT and isinstance(group, Fits):
-        dataset = (bench.cartpole() if group.discrete else bench.hopper())[0]
-        with bench.worker("time_spent.py") as worker:
-            found = worker("spent", dataset=dataset, algorithm=group.settings(), device=device)
-        report["spent"].append({**when, "label": group.label, **found})
-        print(f"{group.label} [{device}]: products {found['products'] / found['update']:.0%} of an update", flush=True)
+    if name in TOLD["spent"]:
+        dataset = (bench.cartpole() if work.discrete else bench.hopper())[0]
+        with bench.worker("ours.py") as worker:
+            found = worker("spent", dataset=dataset, algorithm=work.settings(), device=device)
+        report["spent"].append({**when, "label": work.named, **found})
+        print(f"{work.named} [{device}]: products {found['products'] / found['update']:.0%} of an update", flush=True)
 
 
 if __name__ == "__main__":

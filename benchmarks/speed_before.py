@@ -12,7 +12,6 @@ by the sign test: neighbours on a shared machine make outliers. Rows of `results
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import subprocess
 import tempfile
@@ -20,10 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from scipy.stats import binom
-from speed_rows import GROUPS, Beside, Fits
-from workers import HERE, Worker, machine, table
+from speed import WORKS
+from workers import HERE, Worker, keep, kept, machine, table
 
-RESULT = HERE / "results" / "speed_before.json"
 LEAST = 0.97
 SECONDS = 0.3  # of a measurement, about
 EACH = 8  # pairs of two processes
@@ -54,11 +52,11 @@ def longer(row: dict[str, list[float]]) -> tuple[float, float]:
 def rates() -> dict[str, float]:
     """Of each page the most updates a second that the speed table has of it on a CPU: there its own work weighs most."""
     found: dict[str, float] = {}
-    for row in json.loads((HERE / "results" / "speed.json").read_text())["results"]:
-        group = GROUPS.get(row["group"])
-        if isinstance(group, Fits | Beside) and not row["group"].endswith("-compiled") and row["device"] == "cpu":
+    for row in kept("speed", {"results": []})["results"]:
+        work = WORKS.get(row["group"])
+        if work and work.algorithm and work.kind in ("fit", "beside") and work.how != "compiled" and row["device"] == "cpu":
             rate = statistics.median(one["per_second"] for one in row["runs"]["a"])
-            found[group.algorithm] = max(rate, found.get(group.algorithm, 0.0))
+            found[work.algorithm] = max(rate, found.get(work.algorithm, 0.0))
     return found
 
 
@@ -98,7 +96,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="pages; none: all")
     asked = parser.parse_args()
     before, now = commit(asked.commit), commit("HEAD")
-    known: dict[str, Any] = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+    known: dict[str, Any] = kept("speed_before", {})
     if (known.get("before"), known.get("now")) != (before, now):
         known = {"before": before, "now": now, "machine": machine(), "rates": rates(), "rows": {}}
     with tempfile.TemporaryDirectory(prefix="d3ray-before-") as folder:
@@ -113,8 +111,7 @@ def main() -> None:
                 if page not in known["rows"] and (not asked.only or page in asked.only):
                     known["rows"][page] = compared(page, Path(folder) / "workers.log", places, asked.pairs)
                     print(page, *longer(known["rows"][page]), flush=True)
-                    RESULT.write_text(json.dumps(known, indent=1) + "\n")
-                    RESULT.with_suffix(".md").write_text(written(known))
+                    keep("speed_before", known, written(known))
         finally:
             subprocess.run(["git", "-C", str(HERE), "worktree", "remove", "--force", earlier], check=True)
 

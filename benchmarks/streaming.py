@@ -1,10 +1,9 @@
 """The streaming table: a stream beside the mapped sampler, how far it is from uniform, and both inside Tune.
 
-    python benchmarks/streaming.py [--repeat 10] [--steps 1000000] [--only draws …] [--before PYTHON]
+    python benchmarks/streaming.py [--repeat 10] [--steps 1000000] [--only draws …]
 
 The sides of a row are measured in turn, A B A B …, in one process with one thread; a ratio is taken pair by pair by processor time
 (by wall clock inside Tune), and the table gives the median of the pairs and a lower bound of it: the lowest of 95 % of resamplings.
-`--before` names the interpreter of an environment with another version of d3ray, whose mapped draws are compared with this one's.
 Results go to `benchmarks/results/streaming.json` and `streaming.md`; a run of some tables replaces those alone.
 """
 
@@ -13,18 +12,20 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
+from tasks import hopper_like
+from workers import keep, kept, table
 
-HERE, RESULTS = Path(__file__).parent, Path(__file__).parent / "results"
+from d3ray import TD3PlusBC
+from d3ray.data.dataset import Dataset
+from d3ray.data.sampling import EpochSampler, StreamSampler, TransitionSampler
+
 BATCH = 256
 SIZES = {
     "1024 MB, 256 slices": (1024, 256),
@@ -60,9 +61,6 @@ def drawing(sampler: Any, n: int) -> Callable[[], float]:
 
 def draws(folder: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Batches of 256 from a stream and from a map."""
-    from d3ray.data.dataset import Dataset
-    from d3ray.data.sampling import EpochSampler, StreamSampler, TransitionSampler
-
     data = Dataset.open(folder)
     mapped = drawing(TransitionSampler(data, BATCH, 0), 1500)
     sides = {"epoch": EpochSampler(data, BATCH, 0)}
@@ -72,8 +70,6 @@ def draws(folder: str, options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def updates(folder: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Updates of TD3+BC, networks of 256 × 256."""
-    from d3ray import TD3PlusBC
-    from d3ray.data.dataset import Dataset
 
     def training(**settings: Any) -> Callable[[], float]:
         n = 60
@@ -97,9 +93,6 @@ def updates(folder: str, options: argparse.Namespace) -> list[dict[str, Any]]:
 def uniformity(folder: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     """How a batch differs from a uniform draw of as many: the variance of its mean row over that of one, and its episodes."""
     del options
-    from d3ray.data.dataset import Dataset
-    from d3ray.data.sampling import StreamSampler, TransitionSampler
-
     data = Dataset.open(folder)
     ends, n = np.cumsum(data.episodes.steps), data.n_transitions
     sides: dict[str, Any] = {"mapped": TransitionSampler(data, BATCH, 0)}
@@ -133,7 +126,7 @@ def in_tune(folder: str, options: argparse.Namespace) -> list[dict[str, Any]]:
             ).fit()  # fmt: skip
         if results.num_errors:
             raise RuntimeError(str(results.errors))
-        return float(np.mean([result.metrics["time/updates_per_second"] for result in results]))  # pyright: ignore[reportOptionalSubscript]
+        return float(np.mean([result.metrics["time/updates_per_second"] for result in results]))
 
     with ray_session(num_cpus=2):
         found = pairs(
@@ -142,69 +135,24 @@ def in_tune(folder: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     return [{"row": "TD3+BC, two trials on two CPUs, stream of 16 MB", **found}]
 
 
-def before(folder: str, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Mapped draws beside those of another version."""
-    if options.before is None:
-        return []
-
-    def side(python: str) -> tuple[subprocess.Popen[str], Callable[[], float]]:
-        process = subprocess.Popen(
-            [python, __file__, "--serve", folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        asked, answers = process.stdin, process.stdout
-
-        def run() -> float:
-            asked.write("go\n")
-            return float(answers.readline())
-
-        run()
-        return process, run
-
-    (ours, now), (theirs, then) = side(sys.executable), side(options.before)
-    try:
-        return [{"row": "mapped draws, this version beside the other", **pairs(now, then, max(options.repeat, 10))}]
-    finally:
-        for process in (ours, theirs):
-            process.kill()
-            process.wait()
-
-
-def serve(folder: str) -> None:
-    """Times draws each time that a line comes in, in a process that keeps what it frees, as a trial's does."""
-    from d3ray.data.dataset import Dataset
-    from d3ray.data.sampling import TransitionSampler
-
-    with suppress(ImportError):  # there was a version whose samplers do so
-        from d3ray.platform.worker.host_memory import keep_freed_memory
-
-        keep_freed_memory()
-    run = drawing(TransitionSampler(Dataset.open(folder), BATCH, 0), 4000)
-    for _ in sys.stdin:
-        print(run(), flush=True)
-
-
-TABLES = {"draws": draws, "updates": updates, "uniformity": uniformity, "in_tune": in_tune, "before": before}
+TABLES = {"draws": draws, "updates": updates, "uniformity": uniformity, "in_tune": in_tune}
 
 
 def markdown(report: dict[str, Any]) -> str:
     """The tables as a page."""
-    from workers import table
-
     parts = [
         f"# Streaming\n\n{report['steps']:,} steps like Hopper's, batch {BATCH}, one thread; `python benchmarks/streaming.py`."
     ]
     for name in TABLES:
-        rows: Sequence[dict[str, Any]] = report["tables"].get(name, [])
-        if rows and "ratio" in rows[0]:
-            lines = [[r["row"], f"{r['a']:,.0f}", f"{r['b']:,.0f}", f"{r['ratio']:.2f}", f"{r['lower']:.2f}"] for r in rows]
-            parts.append(f"## {name}\n\n" + table(["side", "a second", "beside", "ratio", "lower bound"], lines))
-        elif rows:
-            lines = [[r["row"], f"{r['variance']:.2f}", f"{r['episodes']:.0f}"] for r in rows]
-            parts.append(
-                f"## {name}\n\n" + table(["side", "variance of a batch's mean over uniform's", "episodes in a batch"], lines)
-            )
+        if rows := report["tables"].get(name, []):
+            header = ["side", "a second", "beside", "ratio", "lower bound"]
+            if "a" in rows[0]:
+                numbers = [[f"{r['a']:,.0f}", f"{r['b']:,.0f}", f"{r['ratio']:.2f}", f"{r['lower']:.2f}"] for r in rows]
+                lines = [[r["row"], *found] for r, found in zip(rows, numbers, strict=True)]
+            else:
+                header = ["side", "variance of a batch's mean over uniform's", "episodes in a batch"]
+                lines = [[r["row"], f"{r['variance']:.2f}", f"{r['episodes']:.0f}"] for r in rows]
+            parts.append(f"## {name}\n\n" + table(header, lines))
     return "\n\n".join(parts) + "\n"
 
 
@@ -214,20 +162,10 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=10)
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--only", nargs="*", choices=list(TABLES), default=list(TABLES))
-    parser.add_argument("--before", help="another environment's interpreter")
-    parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
-    import torch
-
     torch.set_num_threads(1)
-    if options.serve:
-        serve(options.serve)
-        return
-    from arrays import hopper_like
-
-    file = RESULTS / "streaming.json"
-    report: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"tables": {}}
+    report: dict[str, Any] = kept("streaming", {"tables": {}})
     with tempfile.TemporaryDirectory() as folder:
         os.environ["D3RAY_CACHE"] = f"{folder}/cache"
         hopper_like(options.steps).write(f"{folder}/data", n_shards=4)
@@ -236,8 +174,7 @@ def main() -> None:
             if rows := TABLES[name](f"{folder}/data", options):
                 report["tables"][name] = rows
                 print(name, json.dumps(rows, indent=1), flush=True)
-                file.write_text(json.dumps(report, indent=1) + "\n")
-                (RESULTS / "streaming.md").write_text(markdown(report))
+                keep("streaming", report, markdown(report))
 
 
 if __name__ == "__main__":

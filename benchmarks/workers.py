@@ -8,17 +8,20 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
 
 HERE = Path(__file__).parent
 PEER = "D3RAY_PEER_PYTHON"  # names the peers' interpreter; without it, what `make peer` installed
-PEER_SCRIPTS = ("peer.py", "learn_pfrl.py", "on_policy_pfrl.py", "fidelity_d3rlpy.py", "fidelity_pfrl.py", "scorers_d3rlpy.py")
+RESULTS = HERE / "results"
+PEER_SCRIPTS = ("d3rlpy_side.py", "pfrl_side.py")
 Task = Callable[..., Any]
 
 
@@ -178,6 +181,52 @@ def machine() -> dict[str, Any]:
         "accelerators": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         "load_average": round(os.getloadavg()[0], 2),
     }
+
+
+def today() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d}"
+
+
+def told(name: str) -> Any:
+    """A table of data beside this file. `$name` stands for what its `words` say, and {name} for such a text within another one."""
+    from ruamel.yaml import YAML
+
+    found = YAML(typ="safe", pure=True).load((HERE / name).read_text(encoding="utf-8"))
+    words: dict[str, Any] = {}
+
+    def meant(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: meant(one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [meant(one) for one in value]
+        if isinstance(value, str) and value.startswith("$"):
+            return words[value[1:]]
+        return re.sub(r"{(\w+)}", lambda word: words[word[1]], value) if isinstance(value, str) else value
+
+    for word, value in found.pop("words", {}).items():
+        words[word] = meant(value)
+    return meant(found)
+
+
+def page(name: str, **parts: Any) -> str:
+    """The page of a subject: its text in `pages.yaml` with these parts in their places."""
+    from ruamel.yaml import YAML
+
+    return YAML(typ="safe", pure=True).load((HERE / "pages.yaml").read_text(encoding="utf-8"))[name].format(**parts)
+
+
+def keep(name: str, found: Any, text: str | None = None) -> None:
+    """Writes what was found to `results/NAME.json`, and its page."""
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    if text is not None:
+        (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
+
+
+def kept(name: str, otherwise: Any) -> Any:
+    """What `keep` wrote."""
+    place = RESULTS / f"{name}.json"
+    return json.loads(place.read_text(encoding="utf-8")) if place.is_file() else otherwise
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:

@@ -34,8 +34,8 @@ RESULTS = DOCS.parent / "benchmarks" / "results"
 PEERS = {"d3rlpy": "d3rlpy 2.8.1", "pfrl": "PFRL 0.4.0", "slow": "a slow version in float64, by loops over single samples"}
 INTERVAL = runpy.run_path(str(RESULTS.parent / "significance.py"))["interval"]
 OPEN = (
-    "Studies named *open* are of a variant that no setting chooses: the behaviour's decoder ends without tanh, like d3rlpy's. They "
-    "were added after the others had been seen."
+    "Studies named *open* have `decoder_output` = `linear`: the behaviour's decoder ends without tanh, like d3rlpy's. They were "
+    "added after the others had been seen."
 )
 MODEL = "behaviour_model"
 WIDTH = 132
@@ -234,9 +234,8 @@ def fidelity(name: str) -> list[str]:
 def learning(name: str) -> list[str]:
     """Last scores of its studies, and of d3rlpy's side of them."""
     cells: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for file in sorted((RESULTS / "learning").glob("*.json")):
-        cell = json.loads(file.read_text())
-        if cell["protocol"]["algorithm"]["name"].removeprefix("Open") == name:  # benchmarks/as_d3rlpy.py has those
+    for cell in map(json.loads, (RESULTS / "learning.jsonl").read_text(encoding="utf-8").splitlines()):
+        if cell["protocol"]["algorithm"]["name"] == name:
             cells[cell["study"], cell["side"]].append(cell)
     if not cells:
         return ["No learning study yet.", ""]
@@ -260,7 +259,7 @@ def scores(study: str, side: str, cells: list[dict[str, Any]]) -> list[str]:
     return [
         study,
         protocol["environment"],
-        "d3ray, decoder without tanh" if protocol["algorithm"]["name"].startswith("Open") else side,
+        side,
         ", ".join(f"`{key}` = `{value if isinstance(value, str) else json.dumps(value)}`" for key, value in chosen.items()),
         f"{protocol['n_steps']:,}",
         str(len(cells)),

@@ -75,7 +75,7 @@ def test_what_fails_is_a_reason_and_ends_nothing(tmp_path: Path) -> None:
 def test_a_rate_together_is_of_the_time_in_which_all_train() -> None:
     """Two from 0 to 10 s at 5 a second, and from 4 to 14 s at 2 and then at 1: in the six seconds that they share 5 and 2, 1."""
     code = (
-        "import numpy as np\nfrom gpu_trials import together\n"
+        "import numpy as np\nfrom gpu_side import together\n"
         "one = np.array([0.0, 10.0]), np.array([100, 150])\n"
         "other = np.array([4.0, 7.0, 14.0]), np.array([0, 6, 13])\n"
         "print(together([one, other]), together([one, (other[0] + 20, other[1])]), together([one]))"

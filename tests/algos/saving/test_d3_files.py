@@ -1,6 +1,6 @@
 """d3rlpy 2.8.1's files become the same algorithm here, and nothing in them is run.
 
-`benchmarks/record_d3.py` made the files, with small networks, and wrote down what d3rlpy answers.
+`tests/algos/saving/record_d3.py` made the files, with small networks, and wrote down what d3rlpy answers.
 """
 
 from __future__ import annotations
