@@ -11,7 +11,8 @@ from ..errors import ConfigError, DataError
 from ..spec import Box, Spec
 from ..storage.checks import chunks
 from ..storage.steps import StepTable
-from .imported import Array, Imported
+from .arrays import Array
+from .format import Imported
 
 ActionsOutside = Literal["keep", "clip", "refuse"]
 FAR = 10.0  # out of the space by more than so many times its range, actions are of another unit
@@ -38,8 +39,6 @@ def adjust_actions(
         DataError: an action is out of bounds and they are to be refused; the first is named with its step.
         ConfigError: actions are not continuous, `scale` has another number of entries or a zero, or no bounds are known.
     """
-    if actions not in ("keep", "clip", "refuse"):
-        raise ConfigError(f"actions is {actions!r}; choose from 'keep', 'clip', 'refuse'.")
     if scale is None and actions == "keep":
         return imported
     column = imported.steps.columns["action"]

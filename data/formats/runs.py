@@ -12,7 +12,7 @@ from ..errors import DataError
 from ..masks import ACTION_MASK, bare, mask_of
 from ..storage.legal import FINAL_ACTION_MASK
 from ..storage.steps import StepTable, steps_from_arrays
-from .imported import Array, apply_time_limit
+from .arrays import Array, apply_time_limit
 
 
 @dataclass(frozen=True)

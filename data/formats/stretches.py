@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .imported import Array
+from .arrays import Array
 
 
 def stretches(sizes: Array, most: int | None) -> list[slice]:

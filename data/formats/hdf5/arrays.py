@@ -14,7 +14,7 @@ import numpy as np
 from h5py import h5l  # pyright: ignore[reportAttributeAccessIssue]
 
 from ...errors import DataError
-from ..imported import Array, damaged, existing_file, native, same_rows
+from ..arrays import Array, damaged, existing_file, native, same_rows
 from ..untrusted.unpacking import DEFLATE, ROW, needs, unpacking, unpacks
 
 _MOST_LINKS = 16  # that lead from one to the next
@@ -138,7 +138,7 @@ def _check_chunks(dataset: h5py.Dataset, chunk_bytes: int, source: str) -> None:
 
 
 def find_arrays(
-    file: h5py.File, required: tuple[str, ...], optional: tuple[str, ...], kind: str, rename: Mapping[str, str] | None = None
+    file: h5py.File, required: tuple[str, ...], optional: tuple[str, ...], kind: str, rename: Mapping[str, str]
 ) -> dict[str, h5py.Dataset]:
     """Those of the arrays that are there, all of one length. `rename` has what the file calls an array, by its usual name.
 
@@ -146,9 +146,9 @@ def find_arrays(
         DataError: a required or a renamed one is not (it is named, and so is what the file has), lengths differ, or there are no
             rows.
     """
-    called = {name: (rename or {}).get(name, name) for name in (*required, *optional)}
+    called = {name: rename.get(name, name) for name in (*required, *optional)}
     there = {name: dataset for name, said in called.items() if (dataset := find(file, said)) is not None}
-    for name in (*required, *(rename or {})):
+    for name in (*required, *rename):
         if name not in there:
             raise DataError(f"{file.filename} is not {kind} file: it has no {called[name]!r}, only {listed(file)}.")
     same_rows(file.filename, **there)  # from the headers, before anything is loaded

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import DataError
+from ..arrays import Array, damaged
 from ..hdf5.arrays import arrays_below, attribute, find_group, open_hdf5, read_rows
-from ..imported import Array, damaged
 from ..tabular.arrow_columns import array_of
 from ..tabular.arrow_file import read_arrow
 from ..tabular.encoded_images import decode_images, is_encoded

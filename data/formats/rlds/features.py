@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError
-from ..imported import Array
+from ..arrays import Array
 from ..tabular.encoded_images import decode_images
 from ..untrusted.unpacking import left, needs, unpacks
 from ..untrusted.values import json_file

@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from ...errors import DataError
-from ..imported import Array, existing_file
+from ..arrays import Array, existing_file
 from ..untrusted.unpacking import OBJECTS, left, needs, unpacking
 
 Feature = list[bytes] | Array  # bytes, or [n] float32, or [n] int64

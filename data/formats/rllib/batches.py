@@ -13,8 +13,8 @@ import lz4.frame
 import numpy as np
 
 from ...errors import DataError, reason
-from ...storage.steps import steps_from_arrays
-from ..imported import Array, Imported, apply_time_limit, count_notes, finite, flags, log_probability, one_column, typed_actions
+from ..arrays import Array, finite, flags, log_probability, one_column
+from ..format import Imported, StepFormat
 from ..untrusted import restricted_pickle
 from ..untrusted.unpacking import LZ4, left, unpacks
 from ..untrusted.values import Leaves, info_columns, leaves, numbers, plain
@@ -123,8 +123,8 @@ def joined(parts: Sequence[Steps], source: str) -> Steps:
     return Steps(source, columns, trees, infos)
 
 
-def imported(steps: Steps, found: Mapping[str, str], format: str, timeout_at: int | None, discrete_action: bool | None) -> Imported:
-    """Steps in the order of their episodes; see `read_rllib_json` for what is decided.
+def imported(format: StepFormat, steps: Steps, found: Mapping[str, str]) -> Imported:
+    """Steps in the order of their episodes; see `RLlibJSON` for what is decided.
 
     Raises:
         DataError: a step of an episode is there twice, flags are neither 0 nor 1, or actions are of no known kind.
@@ -132,36 +132,32 @@ def imported(steps: Steps, found: Mapping[str, str], format: str, timeout_at: in
     source, notes = steps.source, list[str]()
     order, last = episode_order(steps)
     columns = {name: column[order] for name, column in steps.columns.items()}
-    trees = {word: {key: column[order] for key, column in tree.items()} for word, tree in steps.trees.items()}
+    trees = {word: plain({key: column[order] for key, column in tree.items()}) for word, tree in steps.trees.items()}
     terminated = flags(source, found["terminated"], columns["terminated"])
-    truncated = last & ~terminated
-    if "truncated" in columns:
+    truncated, limits_known = last & ~terminated, "truncated" in columns
+    if limits_known:
         truncated |= flags(source, found["truncated"], columns["truncated"]) & ~terminated
-    limits_known = "truncated" in columns or timeout_at is not None
-    if found["terminated"] == "dones" and not limits_known and terminated.any():
+    elif found["terminated"] == "dones" and format.timeout_at is None and terminated.any():
         notes.append("'dones' was taken as terminated: nothing is bootstrapped past it, at a time limit neither.")
-    if timeout_at is not None:
-        terminated, truncated, said = apply_time_limit(source, terminated, truncated, timeout_at, may_cut=True)
-        notes += said
-    actions = typed_actions(source, columns["actions"], discrete_action)
+    terminated, truncated = format.limited(source, terminated, truncated, notes)
+    actions = format.actions(source, columns["actions"])
     extra = {f"info/{name}": column[order] for name, column in steps.infos.items()}
     if "log_prob" in columns:
         extra["log_prob"] = one_column(source, found["log_prob"], columns["log_prob"]).astype(np.float32)
     elif "probability" in columns:
         extra["log_prob"] = log_probability(source, found["probability"], columns["probability"], actions)
-    following = trees.get("next_observations")
-    table = steps_from_arrays(
-        plain(trees["observations"]),
+    return format.imported(
+        source,
+        trees["observations"],
         actions,
         one_column(source, found["rewards"], columns["rewards"]),
         terminated,
         truncated,
-        next_observations=None if following is None else plain(following),
+        notes=notes + action_notes(actions),
+        limits_known=limits_known,
+        next_observations=trees.get("next_observations"),
         extra=extra,
-        source=source,
     )
-    notes += action_notes(actions) + count_notes(table, limits_known=limits_known)
-    return Imported(table, notes=notes, provenance={"format": format, "file": Path(source).name})
 
 
 def episode_order(steps: Steps) -> tuple[Array, Array]:

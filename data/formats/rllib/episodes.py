@@ -6,15 +6,14 @@ import math
 import re
 from collections.abc import Iterable
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, cast
 
 import msgpack
 import numpy as np
 
 from ...errors import DataError, reason
-from ...storage.steps import steps_from_arrays
-from ..imported import Array, Imported, apply_time_limit, count_notes, finite, one_column, typed_actions
+from ..arrays import Array, finite, one_column
+from ..format import Imported, StepFormat
 from ..untrusted.unpacking import OBJECTS, needs
 from ..untrusted.values import Leaves, info_columns, leaves, numbers, plain
 from .batches import action_notes
@@ -65,19 +64,10 @@ class Piece:
         return not ended and (self.id, self.agent) == (other.id, other.agent) and self.first + len(self) == other.first
 
 
-def read_episodes(
-    source: str, packed: Iterable[tuple[str, bytes]], *, timeout_at: int | None, discrete_action: bool | None
-) -> Imported:
-    """Steps of packed episodes, in order of first appearance, pieces of one put together; see `read_rllib_parquet`.
+def read_episodes(format: StepFormat, source: str, packed: Iterable[tuple[str, bytes]]) -> Imported:
+    """Steps of packed episodes, in order of first appearance, pieces of one put together; see `RLlibParquet`.
 
-    Args:
-        source: what an error names.
-        packed: of each piece, what an error calls it, and its bytes.
-        timeout_at: steps. The step of that number in an episode truncates it, whatever the file says.
-        discrete_action: None: integer actions in one column are discrete.
-
-    Raises:
-        DataError: see `read_rllib_parquet`.
+    `packed` has of each piece what an error calls it, and its bytes.
     """
     pieces = [piece for piece in (Piece(where, data) for where, data in packed) if len(piece)]
     if not pieces:
@@ -90,30 +80,29 @@ def read_episodes(
         if piece.observations.keys() != pieces[0].observations.keys() or (piece.log_prob is None) != (pieces[0].log_prob is None):
             raise DataError(f"{piece.where} has other columns than {pieces[0].where}.")
     lasts = [not a.goes_on_in(b) for a, b in pairwise(pieces)] + [True]
-    end = np.cumsum([len(piece) for piece in pieces]) - 1
-    terminated, truncated = np.zeros(end[-1] + 1, bool), np.zeros(end[-1] + 1, bool)
+    end, notes = np.cumsum([len(piece) for piece in pieces]) - 1, list[str]()
+    terminated, truncated = np.zeros((2, end[-1] + 1), bool)
     terminated[end] = [piece.terminated for piece in pieces]
     truncated[end] = [last and not piece.terminated for piece, last in zip(pieces, lasts, strict=True)]
-    notes = list[str]()
-    if timeout_at is not None:
-        terminated, truncated, notes = apply_time_limit(source, terminated, truncated, timeout_at, may_cut=True)
-    actions = typed_actions(source, _joined(source, "actions", [piece.actions for piece in pieces]), discrete_action)
+    terminated, truncated = format.limited(source, terminated, truncated, notes)
+    actions = format.actions(source, _joined(source, "actions", [piece.actions for piece in pieces]))
     names = [name for name in pieces[0].infos if all(len(piece.infos.get(name, ())) == len(piece) for piece in pieces)]
     extra = {f"info/{name}": np.concatenate([piece.infos[name] for piece in pieces]) for name in names}
-    if pieces[0].log_prob is not None:
-        extra["log_prob"] = np.concatenate([cast("Array", piece.log_prob) for piece in pieces]).astype(np.float32)
-    table = steps_from_arrays(
+    if log_probs := [piece.log_prob for piece in pieces if piece.log_prob is not None]:
+        extra["log_prob"] = np.concatenate(log_probs).astype(np.float32)
+    return format.imported(
+        source,
         _tree(source, pieces, slice(0, -1)),
         actions,
         np.concatenate([piece.rewards for piece in pieces]),
         terminated,
         truncated,
+        notes=notes + action_notes(actions),
+        limits_known=True,
+        about={"layout": "episodes"},
         next_observations=_tree(source, pieces, slice(1, None)),
         extra=extra,
-        source=source,
     )
-    notes += action_notes(actions) + count_notes(table, limits_known=True)
-    return Imported(table, notes=notes, provenance={"format": "rllib_parquet", "layout": "episodes", "file": Path(source).name})
 
 
 def episode_id(packed: bytes) -> str | None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ...errors import DataError
 from ...storage.json_text import parse_json
-from ..imported import Array
+from ..arrays import Array
 
 EXTENSION = b"ARROW:extension:metadata"  # where a field's metadata keeps what an extension type that is not registered says
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
 from ...errors import DataError
-from ..imported import Array
+from ..arrays import Array
 from ..untrusted.archives import head, open_gzip
 from ..untrusted.unpacking import counted, unpacking
 

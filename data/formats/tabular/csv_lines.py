@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
-from ..imported import Array
+from ..arrays import Array
 from .csv_cells import conversion
 
 BLOCK = 1 << 24  # bytes that are looked at together

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import DataError
-from ..imported import Array
+from ..arrays import Array
 from ..untrusted.archives import open_archive
 from ..untrusted.unpacking import stored, unpacks
 from .encoded_images import decode_image

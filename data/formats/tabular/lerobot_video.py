@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError, reason
-from ..imported import Array
+from ..arrays import Array
 from ..untrusted.unpacking import stored, unpacks
 from .parquet_table import open_parquet, read_table
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from ...errors import DataError
 from ...storage.json_text import parse_json
-from ..imported import Array, damaged, existing_file
+from ..arrays import Array, damaged, existing_file
 from ..untrusted.archives import head
 from ..untrusted.unpacking import ROW, left, needs, unpacking, unpacks
 from .arrow_columns import array_of

@@ -85,7 +85,7 @@ def is_known(name: str) -> bool:
     return name in NAMES or name.startswith("info/") or _ENTRY.fullmatch(name) is not None
 
 
-def check_renames(rename: Mapping[str, str] | None, header: Sequence[str], source: str, format: str) -> dict[str, str]:
+def check_renames(rename: Mapping[str, str], header: Sequence[str], source: str, format: str) -> dict[str, str]:
     """Usual names by what the file calls them.
 
     Raises:
@@ -93,12 +93,12 @@ def check_renames(rename: Mapping[str, str] | None, header: Sequence[str], sourc
         DataError: the file has no such column.
     """
     there = {part for name in header for part in (name, name.partition(":")[0], name.partition("/")[0])}
-    for usual, actual in (rename or {}).items():
+    for usual, actual in rename.items():
         if usual not in NAMES and not _ENTRY.fullmatch(usual):
             raise ConfigError(f"rename: {format} has no column {usual!r}{did_you_mean(usual, [*NAMES, 'observation', 'action'])}")
         if actual not in there:
             raise DataError(f"{source} has no column {actual!r} for {usual!r}, only {some(header)}.")
-    return {actual: usual for usual, actual in (rename or {}).items()}
+    return {actual: usual for usual, actual in rename.items()}
 
 
 def grouped(names: Sequence[str], source: str, header: Sequence[str], *, whole: bool) -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""Rows of tables as episodes, whatever file they came in: which belong together, in which order, and where episodes end."""
+"""Rows of tables, whatever file they came in: which are an episode, in which order, and where episodes end."""
 
 from __future__ import annotations
 
@@ -6,20 +6,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...errors import ConfigError, DataError
-from ...masks import ACTION_MASK, masked
-from ...storage.flat import RECORDED, steps_in_order
-from ...storage.steps import StepTable
-from ..imported import Array, apply_time_limit, flags, log_probability, one_column
-from ..runs import Runs
-
-Ends = Literal["truncated", "terminated"]
+from ...errors import DataError
+from ..arrays import Array, flags
 
 
 @dataclass(frozen=True)
@@ -245,73 +239,6 @@ def _is_whole(ids: Ids, step: Array) -> bool:
     return bool(((code[1:] != code[:-1]) | (step[1:] - step[:-1] <= 1)).all())
 
 
-def check_ends(ends: str, there: Mapping[str, Any] | Sequence[str]) -> list[str]:
-    """A sentence where nothing says which episodes the task ended. Raises ConfigError where `ends` is neither of the two."""
-    if ends not in ("truncated", "terminated"):
-        raise ConfigError(f"ends is {ends!r}; choose from 'truncated', 'terminated'.")
-    other = "terminated" if ends == "truncated" else "truncated"
-    said = f"all were taken as {ends} (options.ends={other} changes that)"
-    return [] if "terminated" in there else [f"The file does not say which episodes the task ended: {said}."]
-
-
 def flags_of(source: str, called: Mapping[str, str], columns: Mapping[str, Array]) -> dict[str, Array]:
     """`terminated`, `truncated` and `closing` of those columns that are there, [N] bool each."""
     return {word: flags(source, called[word], columns[word]) for word in ("terminated", "truncated", "closing") if word in columns}
-
-
-def table_steps(
-    source: str, called: Mapping[str, str], columns: Mapping[str, Array], order: Order, ends: Ends, timeout_at: int | None
-) -> tuple[StepTable, list[str]]:
-    """The steps of a table, and notes.
-
-    A row with `closing` is no step: it holds the final observation of the episode before it. Without such rows the final
-    observation is the `next_observation` of the last step, where there is one (and `next_recorded` does not say otherwise).
-
-    Args:
-        source: what an error names.
-        called: what the file calls columns, by their usual names.
-        columns: [N, ...] by their usual names, actions as `steps_from_arrays` takes them; others become columns of the dataset,
-            `action_prob` its logarithm, `log_prob`, where that is not there.
-        order: of the rows.
-        ends: what the end of an episode is where `terminated` is not there.
-        timeout_at: the step of that number in an episode truncates it.
-
-    Raises:
-        DataError: as `steps_from_arrays`.
-    """
-    given = flags_of(source, called, columns)
-    found = {name: column for name, column in columns.items() if name not in given}
-    for word in ("reward", "log_prob", "action_prob", RECORDED):
-        if word in found:
-            found[word] = one_column(source, called[word], found[word])
-    if order.rows is not None:
-        source = f"{source}, its rows in order"
-        found, given = ({name: column[order.rows] for name, column in part.items()} for part in (found, given))
-    n = len(order.ends)
-    closing = given.get("closing", np.zeros(n, bool))
-    notes: list[str] = []
-    if (chances := found.pop("action_prob", None)) is not None and "log_prob" in found:
-        notes.append(f"The column {called['action_prob']!r} was not read: {called['log_prob']!r} is read in its place.")
-    elif chances is not None:
-        found["log_prob"] = np.zeros(n, np.float32)
-        found["log_prob"][~closing] = log_probability(source, called["action_prob"], chances[~closing], found["action"])
-    step, last = ~closing, (order.ends | np.r_[closing[1:], False])[~closing]
-    truncated = given.get("truncated", np.zeros(n, bool))[step]
-    terminated = given["terminated"][step] if "terminated" in given else last & ~truncated & (ends == "terminated")
-    following = [name for name in found if name.startswith("next_observation")]
-    if following and not closing.any():
-        truncated = (truncated | last) & ~terminated
-        if timeout_at is not None:
-            terminated, truncated, said = apply_time_limit(source, terminated, truncated, timeout_at, may_cut=True)
-            notes += said
-        table = steps_in_order(found | {"terminated": terminated, "truncated": truncated}, last, source=source)
-        return table, notes
-    if following:
-        notes.append(f"Left out, as closing rows hold final observations: {', '.join(following)}.")
-    found = {name: column for name, column in found.items() if not name.startswith("next_")}
-    seen = {name.partition("/")[2]: found.pop(name) for name in list(found) if name.partition("/")[0] == "observation"}
-    shown = masked(seen.get("", seen), found.pop(ACTION_MASK, None))
-    action, reward = (found.pop(name)[step] for name in ("action", "reward"))
-    extra = {name: column[step] for name, column in found.items()}
-    steps, said = Runs(shown, closing, last, action, reward, terminated, truncated, extra).steps(source, timeout_at)
-    return steps, [*notes, *said]

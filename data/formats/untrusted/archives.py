@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import IO
 
 from ...errors import DataError
-from .. import imported
-from ..imported import existing_file
+from .. import arrays
+from ..arrays import existing_file
 from .unpacking import Unpacking, counted, unpacking
 
 ZIP = (b"PK\x03\x04", b"PK\x05\x06")
@@ -112,4 +112,4 @@ def open_gzip(path: Path | str) -> Generator[IO[bytes]]:
 
 def damaged(source: str) -> AbstractContextManager[None]:
     """What reading a damaged archive raises, as a `DataError` that names `source`."""
-    return imported.damaged(source, "an archive", DAMAGED)
+    return arrays.damaged(source, "an archive", DAMAGED)

@@ -8,7 +8,7 @@ from typing import IO, Any
 import numpy as np
 
 from ...errors import DataError
-from ..imported import Array
+from ..arrays import Array
 from .unpacking import needs
 
 

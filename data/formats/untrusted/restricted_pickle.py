@@ -19,7 +19,7 @@ from typing import Any, Self
 import numpy as np
 
 from ...errors import DataError, reason
-from ..imported import Array
+from ..arrays import Array
 from .archives import open_gzip
 from .unpacking import needs
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError, reason
-from ..imported import Array
+from ..arrays import Array
 from . import restricted_pickle
 from .restricted_pickle import HeldArray, RefusedError
 

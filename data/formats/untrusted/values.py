@@ -10,7 +10,7 @@ import numpy as np
 
 from ...errors import DataError
 from ...storage.json_text import parse_json
-from ..imported import Array, check_rename, native
+from ..arrays import Array, check_rename, native
 from .unpacking import OBJECTS, needs, unpacking
 
 Leaves = dict[str, Array]  # an observation's arrays by key, nested keys joined by "/"; "" is the only key of a plain one
@@ -34,7 +34,7 @@ def names_in(
     usual: Mapping[str, tuple[str, ...]],
     required: Sequence[str],
     source: str,
-    rename: Mapping[str, str] | None,
+    rename: Mapping[str, str],
     format: str,
 ) -> dict[str, str]:
     """What a file calls each of d3ray's words that it has.

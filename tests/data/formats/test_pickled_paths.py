@@ -16,7 +16,6 @@ import pytest
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import DataError
 from d3ray.data.formats.registry import detect, read
-from d3ray.data.formats.untrusted.pickled_paths import read_pickled_paths
 
 REAL = os.environ.get("D3RAY_TEST_DATA")
 
@@ -154,7 +153,7 @@ def test_code_is_refused_and_not_run(tmp_path: Path) -> None:
 )
 def test_other_pickles_are_refused(tmp_path: Path, value: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        read_pickled_paths(write(tmp_path / "file", value))
+        read(write(tmp_path / "file", value), "pickled_paths")
 
 
 @pytest.mark.skipif(REAL is None, reason="D3RAY_TEST_DATA does not name the folder with real data")

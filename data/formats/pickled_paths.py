@@ -5,44 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from ...errors import DataError
-from ...storage.steps import steps_from_arrays
-from ..imported import (
-    STEP_NAMES,
-    Array,
-    Imported,
-    apply_time_limit,
-    count_notes,
-    finite,
-    flags,
-    one_column,
-    typed_actions,
-)
-from . import restricted_pickle
-from .archives import head
-from .values import Leaves, leaves, names_in, numbers, plain
+from ..errors import DataError
+from .arrays import STEP_NAMES, Array, finite, flags, one_column
+from .format import RENAME, Imported, StepFormat
+from .untrusted import restricted_pickle
+from .untrusted.archives import head
+from .untrusted.values import Leaves, leaves, names_in, numbers, plain
 
 REQUIRED = ("observations", "actions", "rewards")
 PICKLE = re.compile(rb"\x80[\x02-\x05]|\([ld]p|[\]}]q")  # of protocols 2 to 5, 0, and 1
 
 
-def is_pickled_paths(path: Path) -> bool:
-    """Whether the file, or what is inside gzip, begins as a pickle does. Of pickles this is the one importer."""
-    return bool(PICKLE.match(head(path, 3, unpacked=True)))
-
-
-def read_pickled_paths(
-    path: Path | str,
-    *,
-    timeout_at: int | None = None,
-    discrete_action: bool | None = None,
-    rename: Mapping[str, str] | None = None,
-) -> Imported:
-    """Steps of a pickle of paths, in file order; none is dropped. No code in the pickle is run, whatever it holds.
+class PickledPaths(StepFormat):
+    """Steps of a pickle of paths, in file order. No code in the pickle is run, whatever it holds.
 
     A path is a dict of observation(s) [T, ...] (or a dict of such arrays), action(s), reward(s) and, where present, terminal(s),
     timeout(s), next_observation(s) and log_prob. The pickle holds a list of paths, or one dict of flat arrays. It may be
@@ -56,56 +35,53 @@ def read_pickled_paths(
     - Final observations are the last next_observations, or the last of T + 1 observations; else they are missing.
     - `terminal` may be a single value for the whole path.
 
-    Args:
-        path: the file.
-        timeout_at: steps. The step of that number in an episode truncates it, whatever the file says.
-        discrete_action: None: integer actions in one column are discrete.
-        rename: what this file calls an array, by d3ray's word (see `STEP_NAMES`).
-
-    Raises:
-        DataError: the pickle holds code or more than arrays and plain containers, no paths, a path lacks an array, lengths differ,
-            or a number is not finite; path, array and row are named.
-
     Source: Berkeley CS285 homework 2023, `cs285/infrastructure/utils.py`; Decision Transformer (Chen et al. 2021,
     arXiv:2106.01345), `gym/data/download_d4rl_datasets.py`.
     """
-    source, paths = str(path), restricted_pickle.load(path)
-    paths = [paths] if isinstance(paths, dict) else paths
-    if not isinstance(paths, list | tuple) or not paths or not all(isinstance(one, dict) for one in paths):
-        what = "nothing" if isinstance(paths, list | tuple) and not paths else f"a {type(paths).__name__}"
-        raise DataError(f"{source} holds {what}, not a list of paths, each a dict of arrays.")
-    found = names_in(map(str, paths[0]), STEP_NAMES, REQUIRED, f"{source}: a path", rename, "pickled_paths")
-    parts = [_Path(f"{source}: path {k}", one, found) for k, one in enumerate(paths)]
-    for part in parts:
-        if part.kind != parts[0].kind:
+
+    name = "pickled_paths"
+    description = "pickles of paths, dicts of arrays of numbers"
+    rename: Mapping[str, str] = RENAME
+
+    @classmethod
+    def detect(cls, path: Path) -> bool:
+        """Looks at how the file, or what is inside gzip, begins: this is the one importer of pickles that are no buffers."""
+        return bool(PICKLE.match(head(path, 3, unpacked=True)))
+
+    def read(self, path: Path) -> Imported:
+        source, paths = str(path), restricted_pickle.load(path)
+        paths = [paths] if isinstance(paths, dict) else paths
+        if not isinstance(paths, list | tuple) or not paths or not all(isinstance(one, dict) for one in paths):
+            what = "nothing" if isinstance(paths, list | tuple) and not paths else f"a {type(paths).__name__}"
+            raise DataError(f"{source} holds {what}, not a list of paths, each a dict of arrays.")
+        found = names_in(map(str, paths[0]), STEP_NAMES, REQUIRED, f"{source}: a path", self.rename, self.name)
+        parts = [_Path(f"{source}: path {k}", one, found) for k, one in enumerate(paths)]
+        if any(part.kind != parts[0].kind for part in parts):
             raise DataError(f"{source} has paths whose observations have different keys or forms.")
-    notes = list[str]()
-    if left := [str(name) for name in paths[0] if name not in found.values()]:
-        notes.append(f"Left out of each path: {', '.join(left[:8])}{' and more' if len(left) > 8 else ''}.")
-    if "terminated" not in found:
-        notes.append("The paths have no terminals: each was taken as truncated where it ends.")
-    last = np.cumsum([len(part) for part in parts]) - 1
-    terminated = np.concatenate([part.terminated for part in parts])
-    truncated = np.concatenate([part.truncated for part in parts]) & ~terminated
-    truncated[last] = ~terminated[last]
-    if timeout_at is not None:
-        terminated, truncated, said = apply_time_limit(source, terminated, truncated, timeout_at, may_cut=True)
-        notes += said
-    following = None
-    if parts[0].next_observations is not None:
-        following = plain(_joined(source, "next_observations", [cast("Leaves", part.next_observations) for part in parts]))
-    table = steps_from_arrays(
-        plain(_joined(source, "observations", [part.observations for part in parts])),
-        typed_actions(source, _joined(source, "actions", [{"": part.actions} for part in parts])[""], discrete_action),
-        np.concatenate([part.rewards for part in parts]),
-        terminated,
-        truncated,
-        next_observations=following,
-        extra={"log_prob": np.concatenate([part.log_prob for part in parts])} if "log_prob" in found else None,
-        source=source,
-    )
-    notes += count_notes(table, limits_known="truncated" in found or timeout_at is not None)
-    return Imported(table, notes=notes, provenance={"format": "pickled_paths", "file": Path(path).name, "paths": len(paths)})
+        notes = list[str]()
+        if left := [str(name) for name in paths[0] if name not in found.values()]:
+            notes.append(f"Left out of each path: {', '.join(left[:8])}{' and more' if len(left) > 8 else ''}.")
+        if "terminated" not in found:
+            notes.append("The paths have no terminals: each was taken as truncated where it ends.")
+        last = np.cumsum([len(part) for part in parts]) - 1
+        terminated = np.concatenate([part.terminated for part in parts])
+        truncated = np.concatenate([part.truncated for part in parts]) & ~terminated
+        truncated[last] = ~terminated[last]
+        terminated, truncated = self.limited(source, terminated, truncated, notes)
+        following = [part.next_observations for part in parts if part.next_observations is not None]
+        return self.imported(
+            source,
+            plain(_joined(source, "observations", [part.observations for part in parts])),
+            self.actions(source, _joined(source, "actions", [{"": part.actions} for part in parts])[""]),
+            np.concatenate([part.rewards for part in parts]),
+            terminated,
+            truncated,
+            notes=notes,
+            limits_known="truncated" in found,
+            about={"paths": len(paths)},
+            next_observations=plain(_joined(source, "next_observations", following)) if following else None,
+            extra={"log_prob": np.concatenate([part.log_prob for part in parts])} if "log_prob" in found else None,
+        )
 
 
 class _Path:
