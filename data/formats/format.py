@@ -76,7 +76,7 @@ class Format(Config):
 
     @classmethod
     def nearly(cls, path: Path, *, renamed: bool) -> bool:
-        """Whether an unknown file has most of what steps need or, where columns are `renamed`, can be a table: to say what lacks."""
+        """Whether an unknown file has most of what steps need (or, where columns are `renamed`, is a table), to say what lacks."""
         del path, renamed
         return False
 

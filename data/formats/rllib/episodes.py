@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, cast
 
@@ -15,8 +16,8 @@ from ...errors import DataError, reason
 from ..arrays import Array, finite, one_column
 from ..format import Imported, StepFormat
 from ..untrusted.unpacking import OBJECTS, needs
-from ..untrusted.values import Leaves, info_columns, leaves, numbers, plain
-from .batches import action_notes
+from ..untrusted.values import Leaves, info_columns, leaves, numbers
+from .batches import Steps, imported
 
 KINDS = re.compile(r"[<>|=]?[?biufSU]\d*")  # NumPy's names of types of plain numbers and text
 LOG_PROB = "action_logp"
@@ -80,29 +81,33 @@ def read_episodes(format: StepFormat, source: str, packed: Iterable[tuple[str, b
         if piece.observations.keys() != pieces[0].observations.keys() or (piece.log_prob is None) != (pieces[0].log_prob is None):
             raise DataError(f"{piece.where} has other columns than {pieces[0].where}.")
     lasts = [not a.goes_on_in(b) for a, b in pairwise(pieces)] + [True]
-    end, notes = np.cumsum([len(piece) for piece in pieces]) - 1, list[str]()
-    terminated, truncated = np.zeros((2, end[-1] + 1), bool)
-    terminated[end] = [piece.terminated for piece in pieces]
-    truncated[end] = [last and not piece.terminated for piece, last in zip(pieces, lasts, strict=True)]
-    terminated, truncated = format.limited(source, terminated, truncated, notes)
-    actions = format.actions(source, _joined(source, "actions", [piece.actions for piece in pieces]))
-    names = [name for name in pieces[0].infos if all(len(piece.infos.get(name, ())) == len(piece) for piece in pieces)]
-    extra = {f"info/{name}": np.concatenate([piece.infos[name] for piece in pieces]) for name in names}
+
+    def joined(name: str, parts: list[Array]) -> Array:
+        try:
+            return np.concatenate(parts)
+        except ValueError:
+            raise DataError(f"{source}: {name} differ in shape from episode to episode.") from None
+
+    def tree(rows: slice) -> Leaves:
+        return {key: joined("observations", [p.observations[key][rows] for p in pieces]) for key in pieces[0].observations}
+
+    def each(values: list[Any]) -> Array:
+        return np.repeat(values, [len(piece) for piece in pieces])
+
+    columns = {"rewards": np.concatenate([piece.rewards for piece in pieces])}
+    columns["actions"] = joined("actions", [piece.actions for piece in pieces])
+    columns["episode"] = each([place[piece.id, piece.agent] for piece in pieces])
+    columns["step"] = np.concatenate([piece.first + np.arange(len(piece)) for piece in pieces])
+    last = np.cumsum([len(piece) for piece in pieces]) - 1
+    columns["terminated"], columns["truncated"] = np.zeros((2, last[-1] + 1), bool)
+    columns["terminated"][last] = [piece.terminated for piece in pieces]
+    columns["truncated"][last] = [is_last and not piece.terminated for piece, is_last in zip(pieces, lasts, strict=True)]
     if log_probs := [piece.log_prob for piece in pieces if piece.log_prob is not None]:
-        extra["log_prob"] = np.concatenate(log_probs).astype(np.float32)
-    return format.imported(
-        source,
-        _tree(source, pieces, slice(0, -1)),
-        actions,
-        np.concatenate([piece.rewards for piece in pieces]),
-        terminated,
-        truncated,
-        notes=notes + action_notes(actions),
-        limits_known=True,
-        about={"layout": "episodes"},
-        next_observations=_tree(source, pieces, slice(1, None)),
-        extra=extra,
-    )
+        columns["log_prob"] = np.concatenate(log_probs)
+    names = [name for name in pieces[0].infos if all(len(piece.infos.get(name, ())) == len(piece) for piece in pieces)]
+    infos = {name: np.concatenate([piece.infos[name] for piece in pieces]) for name in names}
+    steps = Steps(source, columns, {"observations": tree(slice(0, -1)), "next_observations": tree(slice(1, None))}, infos)
+    return replace(imported(format, steps, {name: name for name in columns}), provenance={"layout": "episodes"})
 
 
 def episode_id(packed: bytes) -> str | None:
@@ -173,15 +178,3 @@ def _stacked(where: str, data: Any) -> Leaves:
         inside = {key: _stacked(where, [one[key] for one in data]) for key in data[0]}
         return {"/".join(filter(None, (str(key), k))): column for key, part in inside.items() for k, column in part.items()}
     return leaves(where, "observations", data)
-
-
-def _joined(source: str, name: str, parts: list[Array]) -> Array:
-    try:
-        return np.concatenate(parts)
-    except ValueError:
-        raise DataError(f"{source}: {name} differ in shape from episode to episode.") from None
-
-
-def _tree(source: str, pieces: list[Piece], rows: slice) -> Array | Leaves:
-    tree = {key: _joined(source, "observations", [p.observations[key][rows] for p in pieces]) for key in pieces[0].observations}
-    return plain(tree)

@@ -44,10 +44,10 @@ def read_cells(
     numbers: Mapping[str, Any],
     span: tuple[int, int] | None = None,
 ) -> Any:
-    """Some columns as an Arrow table without nulls: text, or numbers.
+    """Some columns of a file, or of a gzip, as an Arrow table without nulls: text, or numbers.
 
     Args:
-        path: the file, gzip too.
+        path: the file.
         names: what its columns are called, in their order.
         separator: between cells.
         text: columns of text.
@@ -58,18 +58,25 @@ def read_cells(
         DataError: not UTF-8, no rows, a row of another length, an empty cell, text or NaN in a number's place; the line is named.
     """
     source = str(path)
-    options = {
-        "parse_options": arrow_csv.ParseOptions(delimiter=separator),
-        "convert_options": conversion(dict.fromkeys(text, pa.string()) | dict(numbers)),
-    }
+    kinds: dict[str, Any] = {name: kind for name, kind in (dict.fromkeys(text, pa.string()) | dict(numbers)).items() if kind}
+    conversion = arrow_csv.ConvertOptions(
+        column_types=kinds,
+        include_columns=sorted({*text, *numbers}),
+        null_values=[""],
+        strings_can_be_null=False,
+        true_values=["true", "True", "TRUE"],
+        false_values=["false", "False", "FALSE"],
+    )
+    share = len(conversion.include_columns) / len(names)  # of the cells
     with unpacking(path) as now, open_gzip(path) as stream:
-        cells = counted(source, stream, now, lambda text: 8 * (text.count(separator.encode()) + text.count(b"\n")))
+        cells = counted(source, stream, now, lambda text: int(8 * share * (text.count(separator.encode()) + text.count(b"\n"))))
         if span is not None:
             stream.seek(span[0])
         given = pa.PythonFile(cells, mode="r") if span is None else pa.BufferReader(cells.read(span[1] - span[0]))
         reading = arrow_csv.ReadOptions(column_names=names, skip_rows=int(span is None), use_threads=False)
         try:
-            table = arrow_csv.read_csv(given, read_options=reading, **options)
+            parsing = arrow_csv.ParseOptions(delimiter=separator)
+            table = arrow_csv.read_csv(given, read_options=reading, parse_options=parsing, convert_options=conversion)
         except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
             raise _fault(path, names, separator, text, numbers, str(error)) from None
     if not len(table):
@@ -82,18 +89,6 @@ def read_cells(
     if any(pa.types.is_floating(column.type) and not pc.all(pc.is_finite(column)).as_py() for _, column in columns):  # pyright: ignore[reportAttributeAccessIssue]
         raise _fault(path, names, separator, text, numbers, "it has numbers that are not finite")
     return table
-
-
-def conversion(columns: Mapping[str, Any]) -> Any:
-    """What cells become: those of each column its type, or None for whatever they are written in; other columns are not read."""
-    return arrow_csv.ConvertOptions(
-        column_types={name: kind for name, kind in columns.items() if kind is not None},
-        include_columns=sorted(columns),
-        null_values=[""],
-        strings_can_be_null=False,
-        true_values=["true", "True", "TRUE"],
-        false_values=["false", "False", "FALSE"],
-    )
 
 
 def as_array(column: Any) -> Array:

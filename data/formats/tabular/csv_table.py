@@ -20,11 +20,11 @@ from ..format import Imported, Plan
 from ..stretches import row_stretches, where
 from ..untrusted.archives import GZIP, head, is_zip
 from .csv_cells import HEAD, as_array, header, read_cells
-from .csv_lines import line_spans, scan
+from .csv_lines import line_spans
 from .images import ENDINGS, read_images
 from .table_format import TableFormat
 from .table_names import FLAGS, NAMES, check_renames, entry_names, grouped, is_known, is_told, not_read, usual_names
-from .table_rows import Ids, Order, episode_ids, flags_of, go_over_files, order_notes, order_of, returns
+from .table_rows import Ids, Order, episode_ids, flags_of, go_over_files, order_notes, order_of
 
 CALLED = {name: name for name in NAMES}  # what errors call columns
 
@@ -106,8 +106,8 @@ class CSV(TableFormat):
     def plan(self, path: Path, n_bytes: int | None) -> Plan:
         """Stretches of lines, of whole episodes.
 
-        The file is looked through once, for the columns that tell where episodes end and what kind of actions there are. gzip, a
-        file with blank lines and one with images are read whole.
+        The columns that tell where episodes end, and what kind of actions there are, are read for it. gzip, a file with blank
+        lines and one with images are read whole.
         """
         whole, size = super().plan(path, n_bytes), path.stat().st_size
         if path.is_dir() or n_bytes is None or size <= n_bytes or head(path, 2) == GZIP:
@@ -115,25 +115,16 @@ class CSV(TableFormat):
         layout = self._layout(path)
         if layout.are_images or "closing" in layout.names:
             return whole
-        flagged = [name for name in ("terminated", "truncated") if name in layout.names]
-        asked = [name for name in ("episode", "step") if name in layout.names]
-        asked += flagged if asked != ["episode"] else []
-        single = layout.groups["action"] if len(layout.groups["action"]) == 1 else []
-        found = scan(path, layout.names, layout.separator, asked, [*single, *flagged])
-        if found is None or (found.twice is not None and found.steps is not None):
-            return whole
-        if found.twice is not None:
-            raise returns(str(path), *found.twice)
-        ids = None if found.begins is None else Ids(np.cumsum(found.begins), (), together=True)
-        try:
-            order = order_of(str(path), CALLED, ids, found.steps, {} if found.flagged is None else {"truncated": found.flagged})
-        except (DataError, IndexError):  # who reads all of it says why, and of which episode
-            return whole
+        asked = [name for name in ("step", "terminated", "truncated") if name in layout.names]
+        asked += layout.groups["action"] if len(layout.groups["action"]) == 1 else []
+        text = {"episode"} & set(layout.names)
+        table = read_cells(path, layout.names, layout.separator, text=text, numbers={name: layout.numbers[name] for name in asked})
+        order = self._order(str(path), table)
         rows = row_stretches(order.ends, max(1, n_bytes * len(order.ends) // size))
         spans = line_spans(path, [one.stop for one in rows], len(order.ends))
         if order.rows is not None or spans is None:
             return whole
-        exact = replace(layout, numbers={**layout.numbers, **found.kinds})
+        exact = replace(layout, numbers={**layout.numbers, **{name: table.schema.field(name).type for name in asked}})
         return Plan(
             tuple(partial(self._lines, path, exact, span, one.start, order.unit) for span, one in zip(spans, rows, strict=True)),
             tuple(stop - start for start, stop in spans),
@@ -145,6 +136,13 @@ class CSV(TableFormat):
         """The steps of some lines, which are whole episodes, the first of them in that row."""
         table = read_cells(path, layout.names, layout.separator, text=layout.text, numbers=layout.numbers, span=span)
         return self._imported(path, layout, table, where(path, row), unit)[0]
+
+    def _order(self, source: str, table: Any, unit: float | None = None) -> Order:
+        there = set(table.column_names)
+        ids = episode_ids(source, "episode", table["episode"]) if "episode" in there else None
+        step = as_array(table["step"]) if "step" in there else None
+        flag = {name: as_array(table[name]) for name in ("terminated", "truncated", "closing") if name in there}
+        return order_of(source, CALLED, ids, step, flags_of(source, CALLED, flag), unit)
 
     def _layout(self, path: Path) -> _Layout:
         source = str(path)
@@ -183,9 +181,7 @@ class CSV(TableFormat):
         columns["action"] = self.actions(source, columns["action"])
         own = {name for name in names if name in NAMES and name not in ("episode", "step")}
         columns |= {name: as_array(table[name]) for name in names if name in own or name.startswith("info/")}
-        ids = episode_ids(source, "episode", table["episode"]) if "episode" in names else None
-        step = as_array(table["step"]) if "step" in names else None
-        order = order_of(source, CALLED, ids, step, flags_of(source, CALLED, columns), unit)
+        order = self._order(source, table, unit)
         steps, notes = self.steps_of(source, CALLED, columns, order)
         about = {"images": len(set(seen))} if layout.are_images else {}
         return Imported(steps, names=layout.called, notes=notes, provenance=about), order

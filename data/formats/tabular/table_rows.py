@@ -18,17 +18,11 @@ from ..arrays import Array, flags
 
 @dataclass(frozen=True)
 class Ids:
-    """Which episode each row is of.
+    """Which episode each row is of."""
 
-    Attributes:
-        code: [N] number of the episode, by the order of their ids.
-        names: the ids, in their order.
-        together: whether the rows of each lie together.
-    """
-
-    code: Array
-    names: Sequence[Any]
-    together: bool
+    code: Array  # [N] number of the episode, by the order of their ids
+    names: Sequence[Any]  # the ids, in their order
+    together: bool  # whether the rows of each lie together
 
 
 def episode_ids(source: str, name: str, column: Any) -> Ids:
@@ -37,43 +31,36 @@ def episode_ids(source: str, name: str, column: Any) -> Ids:
     Raises:
         DataError: a value is missing, or is neither a number nor text; the row is named.
     """
-    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    whole = pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
-    kind = whole.type.value_type if pa.types.is_dictionary(whole.type) else whole.type
+    column = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     is_text = any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
     if not (is_text or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise DataError(f"{source}: column {name!r} holds {kind}; episodes are numbers or text.")
     if is_text:
-        whole = pc.utf8_trim_whitespace(whole.cast(pa.string()))  # pyright: ignore[reportAttributeAccessIssue]
-    missing = whole.is_null() if whole.null_count or not is_text else pc.equal(whole, "")  # pyright: ignore[reportAttributeAccessIssue]
-    if (lacking := np.flatnonzero(missing.to_numpy(zero_copy_only=False))).size:
-        raise DataError(f"{source}: column {name!r} has no value in row {int(lacking[0])}.")
-    encoded = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
+        column = pc.utf8_trim_whitespace(column.cast(pa.string()))  # pyright: ignore[reportAttributeAccessIssue]
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    encoded = encoded.unify_dictionaries().combine_chunks()  # of each name once: the texts may be more than an array can hold
     found: list[Any] = encoded.dictionary.to_pylist()
+    index = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    if (lacking := np.flatnonzero((index == -1) | (index == (found.index("") if "" in found else -1)))).size:
+        raise DataError(f"{source}: column {name!r} has no value in row {int(lacking[0])}.")
     numbers = is_text and all(re.fullmatch(r"-?\d+", text) for text in found)
     order = sorted(range(len(found)), key=lambda k: int(found[k]) if numbers else found[k])
     place = np.empty(len(found), np.int64)
     place[order] = np.arange(len(found))
-    code = place[encoded.indices.to_numpy(zero_copy_only=False)]
+    code = place[index]
     runs = int(np.count_nonzero(code[1:] != code[:-1])) + 1
     return Ids(code, [found[k] for k in order], runs == len(np.unique(code)))
 
 
 @dataclass(frozen=True)
 class Order:
-    """How rows are read.
+    """How rows are read."""
 
-    Attributes:
-        rows: [N] the order that they are read in; None: as they lie.
-        ends: [N] bool, in that order: the last row of an episode.
-        unit: by how much steps of an episode rise from row to row; None: that is not looked at.
-        gaps: ends that stand before a step that is missing.
-    """
-
-    rows: Array | None
-    ends: Array
-    unit: float | None = None
-    gaps: int = 0
+    rows: Array | None  # [N] the order that they are read in; None: as they lie
+    ends: Array  # [N] bool, in that order: the last row of an episode
+    unit: float | None = None  # by how much steps of an episode rise from row to row; None: that is not looked at
+    gaps: int = 0  # ends that stand before a step that is missing
 
 
 def order_of(
@@ -97,10 +84,6 @@ def order_of(
         step: [N] numbers within each episode; they may start anywhere, and rise by one, or throughout by another number.
         flag: `terminated`, `truncated` and `closing`, [N] bool each, where they are there.
         unit: by how much steps rise, where that was found already.
-
-    Raises:
-        DataError: an episode comes back after another and no steps tell the order, a step comes twice, steps fall without ids, a
-            closing row follows no step, or no row follows another.
     """
     n = len(next(iter(flag.values()))) if flag else len(ids.code if ids is not None else [])
     closing = flag.get("closing", np.zeros(n, bool))
@@ -110,7 +93,7 @@ def order_of(
     if ids is not None and step is not None:
         rows = _sorted(code, step, closing, together=ids.together)
     elif ids is not None and not ids.together:
-        raise comes_back(source, ids.names, code)
+        raise _comes_back(source, ids.names, code)
     if rows is not None:
         code, closing, flagged = code[rows], closing[rows], flagged[rows]
     changed = code[1:] != code[:-1]
@@ -184,35 +167,22 @@ def _falls(source: str, name: str, step: Array, row: int, episode: Any) -> DataE
     )
 
 
-def comes_back(source: str, names: Sequence[Any], code: Array) -> DataError:
+def _comes_back(source: str, names: Sequence[Any], code: Array) -> DataError:
     """What is said of the first episode whose rows do not lie together."""
     first = np.flatnonzero(np.r_[True, code[1:] != code[:-1]])
-    seen = set[int]()
-    for row in first.tolist():
-        if (number := int(code[row])) in seen:
-            return returns(source, names[number], row)
-        seen.add(number)
-    raise AssertionError("the rows of every episode lie together")
-
-
-def returns(source: str, name: Any, row: int) -> DataError:
-    """What is said of an episode that comes back in a row."""
+    _, begins = np.unique(code[first], return_index=True)
+    row = int(first[np.setdiff1d(np.arange(len(first)), begins)[0]])
     return DataError(
-        f"{source}: episode {name!r} comes back in row {row}, after another; rows of an episode lie together, or a column 'step' "
-        "says their order (rename.step=NAME)."
+        f"{source}: episode {names[int(code[row])]!r} comes back in row {row}, after another; rows of an episode lie together, or "
+        "a column 'step' says their order (rename.step=NAME)."
     )
 
 
 def go_over_files(files: Sequence[Path], episodes: Callable[[Path], Ids | None], steps: Callable[[Path], Array]) -> bool:
     """Whether files are one table, since rows of an episode lie in several of them: their steps go on from file to file.
 
-    Files that number their episodes anew, each of them whole, are tables of their own. Steps are read only where an id is in
-    several files.
-
-    Args:
-        files: those of a folder.
-        episodes: of a file; None where it does not have both ids and steps.
-        steps: of a file, [N].
+    Files that number their episodes anew, each of them whole, are tables of their own. `episodes` gives those of a file, None where
+    it does not have both ids and steps; `steps` [N] are read only where an id is in several files.
     """
     numbers: dict[Any, int] = {}
     n_names = 0
