@@ -36,7 +36,6 @@ def adjust_actions(
         spec: the environment's spaces, whose bounds go before the file's and are not multiplied.
 
     Raises:
-        DataError: an action is out of bounds and they are to be refused; the first is named with its step.
         ConfigError: actions are not continuous, `scale` has another number of entries or a zero, or no bounds are known.
     """
     if scale is None and actions == "keep":

@@ -163,11 +163,7 @@ def typed_actions(source: str, actions: Array, discrete: bool | None) -> Array:
 
 
 def log_probability(source: str, name: str, probability: Array, actions: Array) -> Array:
-    """[N] float32: logarithms of the probabilities (of continuous actions: densities) with which the behaviour took its actions.
-
-    Raises:
-        DataError: one is not above 0, or of a discrete action above 1; the first is named with its row.
-    """
+    """[N] float32: logarithms of the probabilities (of continuous actions: densities) with which the behaviour took its actions."""
     probability = one_column(source, name, probability)
     most = np.inf if actions.dtype.kind == "f" else 1
     if len(wrong := np.flatnonzero(~((probability > 0) & (probability <= most)))):

@@ -67,11 +67,7 @@ class Format(Config):
 
     @classmethod
     def detect(cls, path: Path) -> bool:
-        """Looks at first bytes and keys of a file; of a folder too, where the format has `parts`.
-
-        Raises:
-            DataError: it is such a file, and damaged.
-        """
+        """Looks at first bytes and keys of a file; of a folder too, where the format has `parts`."""
         raise NotImplementedError
 
     @classmethod
@@ -87,11 +83,7 @@ class Format(Config):
         return []
 
     def read(self, path: Path) -> Imported:
-        """All steps of a file; none is dropped.
-
-        Raises:
-            DataError: it is damaged, or holds no steps; the sentence names file, array and row.
-        """
+        """All steps of a file; none is dropped."""
         return self.plan(path, None).whole()
 
     def plan(self, path: Path, n_bytes: int | None) -> Plan:

@@ -89,11 +89,7 @@ class Adjustments(Config):
 
 
 def detect(path: Path | str) -> str:
-    """The name of the format that a file is in, or a folder that is one dataset.
-
-    Raises:
-        DataError: there is no such file, it is damaged, or no format knows it; then the formats are listed.
-    """
+    """The name of the format that a file is in, or a folder that is one dataset."""
     path = Path(path)
     folder = path.is_dir()
     path = path if folder else existing_file(path)
@@ -148,7 +144,6 @@ def read(path: Path | str, format: str | None = None, **options: Any) -> Importe
         **options: fields of `Adjustments`, and of the format, such as `timeout_at`; those of the format are in the provenance.
 
     Raises:
-        DataError: the file cannot be read, or `actions` is "refuse" and an action is out of bounds.
         ConfigError: no format or option has that name, or actions are to be scaled or held to bounds and cannot be.
     """
     with unpacking():  # what is made of the file to plan it counts as well

@@ -77,9 +77,6 @@ def join(parts: list[dict[str, Array]], source: str, names: list[str]) -> dict[s
         parts: one an episode.
         source: what an error names.
         names: what each episode is called.
-
-    Raises:
-        DataError: an episode has other arrays than the first, or other entries in one; episode and array are named.
     """
     first = parts[0]
     for part, name in zip(parts, names, strict=True):
@@ -93,11 +90,7 @@ def join(parts: list[dict[str, Array]], source: str, names: list[str]) -> dict[s
 
 
 def join_actions(source: str, leaves: Mapping[str, Array]) -> tuple[Array, list[str]]:
-    """Actions that are one array, or the entries of several side by side [N, A], with a note on their order.
-
-    Raises:
-        DataError: one of several is not of numbers that can stand beside others.
-    """
+    """Actions that are one array, or the entries of several side by side [N, A], with a note on their order."""
     if len(leaves) == 1:
         return next(iter(leaves.values())), []
     if whole := [name for name, array in leaves.items() if array.dtype.kind not in "f"]:

@@ -57,11 +57,7 @@ class RLDS(StepFormat):
 
     @classmethod
     def parts(cls, folder: Path) -> list[Path]:
-        """The TFRecord files, all splits, sorted by name.
-
-        Raises:
-            DataError: a split has fewer files than their names, or `dataset_info.json`, say.
-        """
+        """The TFRecord files, all splits, sorted by name."""
         if not (folder / FEATURES).is_file() or read_features(folder) is None:
             return []
         files = sorted(file for file in folder.iterdir() if ".tfrecord" in file.name and file.is_file())

@@ -50,11 +50,7 @@ def is_tfrecord(path: Path) -> bool:
 
 
 def records(path: Path | str) -> Iterator[bytes]:
-    """The records of a file, in order.
-
-    Raises:
-        DataError: the file is cut short, or a checksum is not that of what it covers; the record is named.
-    """
+    """The records of a file, in order."""
     path = existing_file(path)
     left = path.stat().st_size
     with unpacking(path), path.open("rb") as file:
@@ -82,9 +78,6 @@ def parse_example(record: bytes, source: str) -> dict[str, Feature]:
     Args:
         record: the bytes.
         source: what an error names.
-
-    Raises:
-        DataError: the bytes are no Example, or so many that what comes of them might not fit into memory.
     """
     if (most := OBJECTS * len(record)) > left():
         most -= (OBJECTS - 2) * _bulk(record)

@@ -51,11 +51,7 @@ class Steps:
 
 
 def steps_of(source: str, values: Mapping[str, Any], found: Mapping[str, str]) -> Steps:
-    """Columns from what a file holds under its own names, checked to be numbers, of one length and finite.
-
-    Raises:
-        DataError: they are not; `source`, the column and where there is one the row are named.
-    """
+    """Columns from what a file holds under its own names, checked to be numbers, of one length and finite."""
     steps = Steps(source)
     for word, name in found.items():
         if word == "probability" and "log_prob" in found:
@@ -86,9 +82,6 @@ def unpack(source: str, value: Any) -> Any:
     """What RLlib packed as text (base64 of LZ4 of a pickle), or `value` itself where it is not text.
 
     The pickle is read by `restricted_pickle`: arrays and plain containers come out, anything else is refused.
-
-    Raises:
-        DataError: it is damaged, or holds more than arrays.
     """
     if not isinstance(value, str | bytes):
         return value
@@ -103,11 +96,7 @@ def unpack(source: str, value: Any) -> Any:
 
 
 def joined(parts: Sequence[Steps], source: str) -> Steps:
-    """One file's steps from those of its batches (or a dataset's from those of its files), in their order.
-
-    Raises:
-        DataError: two parts differ in their columns or in the shape of one.
-    """
+    """One file's steps from those of its batches (or a dataset's from those of its files), in their order."""
     first = parts[0]
     for part in parts[1:]:
         for mine, theirs in ((first.columns, part.columns), *((first.trees.get(w, {}), part.trees.get(w, {})) for w in TREES)):
@@ -124,11 +113,7 @@ def joined(parts: Sequence[Steps], source: str) -> Steps:
 
 
 def imported(format: StepFormat, steps: Steps, found: Mapping[str, str]) -> Imported:
-    """Steps in the order of their episodes; see `RLlibJSON` for what is decided.
-
-    Raises:
-        DataError: a step of an episode is there twice, flags are neither 0 nor 1, or actions are of no known kind.
-    """
+    """Steps in the order of their episodes; see `RLlibJSON` for what is decided."""
     source, notes = steps.source, list[str]()
     order, last = episode_order(steps)
     columns = {name: column[order] for name, column in steps.columns.items()}
@@ -164,9 +149,6 @@ def episode_order(steps: Steps) -> tuple[Array, Array]:
     """Rows sorted by episode (in order of first appearance), agent and step, and [N] bool: the sorted row is an episode's last.
 
     Without episode ids rows stay as they are, and only the very last is an end.
-
-    Raises:
-        DataError: a step is there twice.
     """
     n, columns = len(steps), steps.columns
     codes = np.zeros(n, np.int64)

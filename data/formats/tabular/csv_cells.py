@@ -53,9 +53,6 @@ def read_cells(
         text: columns of text.
         numbers: columns of numbers, and what they are read as; None: whatever they are written in.
         span: the bytes of the lines to read; None: all below the header.
-
-    Raises:
-        DataError: not UTF-8, no rows, a row of another length, an empty cell, text or NaN in a number's place; the line is named.
     """
     source = str(path)
     kinds: dict[str, Any] = {name: kind for name, kind in (dict.fromkeys(text, pa.string()) | dict(numbers)).items() if kind}

@@ -29,9 +29,6 @@ def decode_images(images: Sequence[bytes], what: str, shape: Sequence[int | None
         images: one or more, each PNG or JPEG.
         what: what an error calls them, as in "file: 'image'".
         shape: [height, width, channels] that they are said to have, entries None where it is not said.
-
-    Raises:
-        DataError: one is neither PNG nor JPEG, damaged, or of another size; its row is named.
     """
     out: Array | None = None
     for row, data in enumerate(images):
@@ -65,9 +62,6 @@ def decode_image(
         kinds: Pillow's names of the formats that are read.
         most: pixels.
         convert: make the channels that `shape` says of others, and keep PNGs of 16 bits; else both are refused.
-
-    Raises:
-        DataError: it is of no such kind, damaged, too large, or of another shape or mode.
     """
     from PIL import Image
 

@@ -31,10 +31,6 @@ def read_images(names: Sequence[str], places: Sequence[Path], source: str) -> Ar
         names: of files in one of `places`; a name may leave out the folders that they lie in inside an archive.
         places: zip archives and folders, in the order in which they are looked through.
         source: what an error names.
-
-    Raises:
-        DataError: an image is missing, damaged, larger than 2^24 pixels, of another size or mode than the first, or its name leads
-            out of its folder; the image is named.
     """
     once, row = np.unique(np.asarray(names), return_inverse=True)
     with _opened(places, source) as fetch:

@@ -69,11 +69,7 @@ class LeRobot(StepFormat):
 
     @classmethod
     def parts(cls, folder: Path) -> list[Path]:
-        """The Parquet files, in the order of their episodes.
-
-        Raises:
-            DataError: they hold other numbers of episodes or frames than `meta/info.json` says.
-        """
+        """The Parquet files, in the order of their episodes."""
         if (info := _read_info(folder)) is None:
             return []
         files = sorted(folder.glob("data/*/*.parquet"))

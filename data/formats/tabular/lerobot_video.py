@@ -51,9 +51,6 @@ class Videos:
             camera: the feature.
             episode: [N] numbers of episodes, each in one stretch.
             timestamp: [N] seconds since the episode began, ascending in each.
-
-        Raises:
-            DataError: a video is missing or damaged, or ends before the last row; it is named.
         """
         starts = np.flatnonzero(np.r_[True, episode[1:] != episode[:-1]])
         out: Array | None = None

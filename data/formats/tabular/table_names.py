@@ -90,7 +90,6 @@ def check_renames(rename: Mapping[str, str], header: Sequence[str], source: str,
 
     Raises:
         ConfigError: there is no such usual name.
-        DataError: the file has no such column.
     """
     there = {part for name in header for part in (name, name.partition(":")[0], name.partition("/")[0])}
     for usual, actual in rename.items():

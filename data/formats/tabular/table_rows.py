@@ -26,11 +26,7 @@ class Ids:
 
 
 def episode_ids(source: str, name: str, column: Any) -> Ids:
-    """The episodes of a column's numbers or text, in an Arrow array; numbers written as text are in the order of numbers.
-
-    Raises:
-        DataError: a value is missing, or is neither a number nor text; the row is named.
-    """
+    """The episodes of a column's numbers or text, in an Arrow array; numbers written as text are in the order of numbers."""
     column = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     is_text = any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))

@@ -60,21 +60,13 @@ class Archive:
         return list(self.sizes)
 
     def open(self, name: str) -> IO[bytes]:
-        """A stream of the member's bytes, which are counted as they come.
-
-        Raises:
-            DataError: there is no such member.
-        """
+        """A stream of the member's bytes, which are counted as they come."""
         if name not in self.sizes:
             raise DataError(f"{self.source} has no {name!r}.")
         return counted(self.source, self._file.open(name), self._now)
 
     def read(self, name: str) -> bytes:
-        """The member's bytes.
-
-        Raises:
-            DataError: there is no such member, it is cut short or damaged, or unpacks to too much; it is named.
-        """
+        """The member's bytes."""
         with damaged(f"{self.source}: {name!r}"), self.open(name) as stream:
             self._now.needs(self.source, self.sizes[name])  # before the first of them
             return stream.read()
@@ -82,11 +74,7 @@ class Archive:
 
 @contextmanager
 def open_archive(path: Path | str) -> Generator[Archive]:
-    """A zip archive.
-
-    Raises:
-        DataError: not there, no archive, or damaged; and what reading its members raises.
-    """
+    """A zip archive."""
     path = existing_file(path)
     if not is_zip(path):
         raise DataError(f"{path} is no zip archive.")
@@ -96,11 +84,7 @@ def open_archive(path: Path | str) -> Generator[Archive]:
 
 @contextmanager
 def open_gzip(path: Path | str) -> Generator[IO[bytes]]:
-    """The bytes of a file, those inside where it is gzip, as a stream.
-
-    Raises:
-        DataError: not there, damaged, or it unpacks to too much; also while the stream is read.
-    """
+    """The bytes of a file, those inside where it is gzip, as a stream."""
     path = existing_file(path)
     with unpacking(path) as now, damaged(str(path)), path.open("rb") as raw:
         if head(path, 2) == GZIP:

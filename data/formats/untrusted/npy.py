@@ -28,7 +28,6 @@ def read_npy(stream: IO[bytes], source: str, size: int | None = None) -> Array:
         size: bytes of the stream; None: that is not known.
 
     Raises:
-        DataError: it holds Python objects, text or records, or fewer bytes than its header says.
         ValueError: it is no array, or cut short.
     """
     shape, fortran, dtype = npy_header(stream)

@@ -76,10 +76,6 @@ def load(path: Path | str, *, max_bytes: int = MAX_BYTES, names: Names | None = 
         path: the file, which may be inside gzip.
         max_bytes: a larger file is refused. Memory stays within a small multiple of the file's size.
         names: as of `loads`.
-
-    Raises:
-        DataError: the file names a class or function other than NumPy's own for arrays (it is named), holds an array of Python
-            objects or records, is cut short, damaged or too large.
     """
     with open_gzip(path) as stream:
         data = io.BytesIO()

@@ -34,9 +34,6 @@ def read_torch(data: bytes, *, source: str) -> Any:
     Args:
         data: the file's bytes.
         source: what an error names.
-
-    Raises:
-        DataError: it is no such archive, is cut short or damaged, or names anything but tensors and ordered dicts.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:

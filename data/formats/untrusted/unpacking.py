@@ -121,11 +121,7 @@ def unpacking(*paths: Path | str) -> Generator[Unpacking]:
 
 
 def unpacks(source: str, n_bytes: int) -> None:
-    """Counts bytes that are about to be made of what is read now; outside of `unpacking` nothing is counted.
-
-    Raises:
-        DataError: they are more than may be made of the files, or than half of the free memory (all of it where nothing is copied).
-    """
+    """Counts bytes that are about to be made of what is read now; outside of `unpacking` nothing is counted."""
     if (now := _NOW.get()) is not None:
         now.unpacks(source, n_bytes)
 
