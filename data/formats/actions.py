@@ -28,12 +28,8 @@ def adjust_actions(
 ) -> Imported:
     """Steps with their actions multiplied by `scale` and held to the space's bounds; what was done is in notes and provenance.
 
-    Args:
-        imported: what an importer gave.
-        source: what an error names.
-        actions: "keep", "clip" or "refuse" those out of bounds.
-        scale: one number, or one for each entry of an action. Bounds that the file gives are multiplied too.
-        spec: the environment's spaces, whose bounds go before the file's and are not multiplied.
+    Actions out of bounds are kept, clipped or refused, as `actions` says. The bounds of `spec` go before those that the file gives;
+    only the latter are multiplied by `scale` too.
 
     Raises:
         ConfigError: actions are not continuous, `scale` has another number of entries or a zero, or no bounds are known.

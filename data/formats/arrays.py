@@ -131,13 +131,10 @@ def episode_ends(source: str, name: str, ids: Array) -> Array:
 
 
 def typed_actions(source: str, actions: Array, discrete: bool | None) -> Array:
-    """Actions as `steps_from_arrays` takes them: integers [N] (or [N, K], bool [N, K]) for discrete ones, else floats [N, A].
+    """Actions [N], [N, 1] or [N, A] as `steps_from_arrays` takes them: integers (or bool [N, K]) for discrete ones, else floats.
 
-    Args:
-        source: what an error names.
-        actions: [N], [N, 1] or [N, A].
-        discrete: what the file or the user says. None: integers (and booleans) in one column are discrete, booleans in several are
-            binary, all else is continuous. True: integers in several columns are multi-discrete.
+    Where `discrete` is None integers (and booleans) in one column are discrete, booleans in several are binary, and all else is
+    continuous. Where it is true integers in several columns are multi-discrete.
     """
     integers, column = actions.dtype.kind in "biu", actions.ndim == 1 or actions.shape[1:] == (1,)
     if discrete is None:

@@ -150,21 +150,9 @@ class StepFormat(Format):
         about: dict[str, Any] | None = None,
         **further: Any,
     ) -> Imported:
-        """What `steps_from_arrays` makes of arrays, with `notes` and those on ends.
+        """What `steps_from_arrays` makes of arrays (`further` ones are its own), with `notes` and those on ends.
 
-        Args:
-            source: what an error names.
-            observations: as all arrays, and `further`, those of `steps_from_arrays`.
-            actions: see there.
-            rewards: see there.
-            terminated: see there.
-            truncated: see there.
-            notes: on the file.
-            limits_known: see `on_ends`.
-            recorded: [N] bool, false where a step has no final observation though one is given.
-            spec: what the file says of its spaces.
-            about: what else the file says of itself.
-            **further: see `observations`.
+        `recorded` [N] is false where a step has no final observation though one is given; `about` goes to the provenance.
         """
         steps = steps_from_arrays(observations, actions, rewards, terminated, truncated, source=source, **further)
         if recorded is not None:

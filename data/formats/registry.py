@@ -138,10 +138,7 @@ def check_options(format: str, options: Iterable[str]) -> None:
 def read(path: Path | str, format: str | None = None, **options: Any) -> Imported:
     """The steps in a file (or a folder that is one dataset), by the importer named or, with None, the one that knows the file.
 
-    Args:
-        path: the file or folder.
-        format: a key of `FORMATS`.
-        **options: fields of `Adjustments`, and of the format, such as `timeout_at`; those of the format are in the provenance.
+    `options` are fields of `Adjustments` and of the format, such as `timeout_at`; they are in the provenance.
 
     Raises:
         ConfigError: no format or option has that name, or actions are to be scaled or held to bounds and cannot be.

@@ -71,13 +71,7 @@ def ends_of(rows: Array, steps: Array) -> tuple[Array, Array]:
 
 
 def join(parts: list[dict[str, Array]], source: str, names: list[str]) -> dict[str, Array]:
-    """The arrays of all episodes by name, one after the other.
-
-    Args:
-        parts: one an episode.
-        source: what an error names.
-        names: what each episode is called.
-    """
+    """The arrays of all episodes (`parts`, whose `names` errors say) by name, one after the other; all have the same."""
     first = parts[0]
     for part, name in zip(parts, names, strict=True):
         if odd := sorted(part.keys() ^ first.keys()):
@@ -90,7 +84,7 @@ def join(parts: list[dict[str, Array]], source: str, names: list[str]) -> dict[s
 
 
 def join_actions(source: str, leaves: Mapping[str, Array]) -> tuple[Array, list[str]]:
-    """Actions that are one array, or the entries of several side by side [N, A], with a note on their order."""
+    """Actions that are one array, or the entries of several arrays of floats side by side [N, A], with a note on their order."""
     if len(leaves) == 1:
         return next(iter(leaves.values())), []
     if whole := [name for name, array in leaves.items() if array.dtype.kind not in "f"]:

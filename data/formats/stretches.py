@@ -8,12 +8,7 @@ from .arrays import Array
 
 
 def stretches(sizes: Array, most: int | None) -> list[slice]:
-    """Episodes that follow each other and come to `most` together at the most, or a single one; None: all of them.
-
-    Args:
-        sizes: of each episode, in bytes or in rows.
-        most: in the same.
-    """
+    """Episodes that follow each other and whose `sizes` (bytes, or rows) come to `most` at most, or a single one; None: all."""
     ends, found, start = np.cumsum(sizes), list[slice](), 0
     while start < len(ends):
         before = int(ends[start - 1]) if start else 0

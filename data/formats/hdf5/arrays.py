@@ -99,7 +99,7 @@ def read_rows(dataset: h5py.Dataset, name: str, rows: slice | None = None) -> Ar
 
 
 def count_bytes(dataset: h5py.Dataset, name: str, rows: slice | None = None) -> None:
-    """Counts the bytes of an array, or of some of its rows, before they are read: a file may declare rows that it does not store."""
+    """Counts bytes of an array, or of some of its rows, before they are read: a file may declare rows that it does not store."""
     source, shape = f"{dataset.file.filename}: {name!r}", dataset.shape or ()
     n = 1 if not shape else shape[0] if rows is None else len(range(*rows.indices(shape[0])))
     unpacks(source, n * (math.prod(shape[1:]) * dataset.dtype.itemsize + ROW))

@@ -73,12 +73,7 @@ def records(path: Path | str) -> Iterator[bytes]:
 
 
 def parse_example(record: bytes, source: str) -> dict[str, Feature]:
-    """The features of a serialised `tf.train.Example`, by name.
-
-    Args:
-        record: the bytes.
-        source: what an error names.
-    """
+    """The features of a serialised `tf.train.Example`, by name."""
     if (most := OBJECTS * len(record)) > left():
         most -= (OBJECTS - 2) * _bulk(record)
     needs(source, most)

@@ -44,15 +44,9 @@ def read_cells(
     numbers: Mapping[str, Any],
     span: tuple[int, int] | None = None,
 ) -> Any:
-    """Some columns of a file, or of a gzip, as an Arrow table without nulls: text, or numbers.
+    """Some columns of a file as an Arrow table without nulls: `text`, and `numbers` with what they are read as (None: as written).
 
-    Args:
-        path: the file.
-        names: what its columns are called, in their order.
-        separator: between cells.
-        text: columns of text.
-        numbers: columns of numbers, and what they are read as; None: whatever they are written in.
-        span: the bytes of the lines to read; None: all below the header.
+    `names` are those of all columns, in their order; `span` the bytes of the lines to read, None: all below the header.
     """
     source = str(path)
     kinds: dict[str, Any] = {name: kind for name, kind in (dict.fromkeys(text, pa.string()) | dict(numbers)).items() if kind}

@@ -25,10 +25,7 @@ def is_encoded(data: bytes) -> bool:
 def decode_images(images: Sequence[bytes], what: str, shape: Sequence[int | None] | None = None) -> Array:
     """[N, height, width, channels] uint8 (uint16 of PNGs with 16 bits): all of one size, which is looked at before pixels are made.
 
-    Args:
-        images: one or more, each PNG or JPEG.
-        what: what an error calls them, as in "file: 'image'".
-        shape: [height, width, channels] that they are said to have, entries None where it is not said.
+    `what` is what an error calls them; `shape` [height, width, channels] what they are said to have, None where it is not said.
     """
     out: Array | None = None
     for row, data in enumerate(images):

@@ -27,10 +27,7 @@ Fetch = Callable[[str], tuple[bytes, str]]  # an image's name to its bytes and w
 def read_images(names: Sequence[str], places: Sequence[Path], source: str) -> Array:
     """uint8 [N, H, W, C], row k the image called `names[k]`; C is 1, 3 or 4. An image that is named often is decoded once.
 
-    Args:
-        names: of files in one of `places`; a name may leave out the folders that they lie in inside an archive.
-        places: zip archives and folders, in the order in which they are looked through.
-        source: what an error names.
+    `places` are zip archives and folders, looked through in their order; a name may leave out the folders inside an archive.
     """
     once, row = np.unique(np.asarray(names), return_inverse=True)
     with _opened(places, source) as fetch:

@@ -71,15 +71,8 @@ def order_of(
 
     An episode ends where its id changes, at a flag (or at the closing row behind it), before a step that is missing, and at the
     last row. Steps put rows in order; without them the rows of an episode lie together, in their order. Without ids episodes begin
-    again at the lowest step. Steps that are no whole numbers, as times, put in order and tell nothing of what is missing.
-
-    Args:
-        source: what an error names.
-        called: what the file calls columns, by their usual names.
-        ids: of episodes.
-        step: [N] numbers within each episode; they may start anywhere, and rise by one, or throughout by another number.
-        flag: `terminated`, `truncated` and `closing`, [N] bool each, where they are there.
-        unit: by how much steps rise, where that was found already.
+    again at the lowest step. Steps may start anywhere, and rise by one, or throughout by another number (`unit`, where that was
+    found already); those that are no whole numbers, as times, put in order and tell nothing of what is missing.
     """
     n = len(next(iter(flag.values()))) if flag else len(ids.code if ids is not None else [])
     closing = flag.get("closing", np.zeros(n, bool))

@@ -20,12 +20,7 @@ def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
 
 
 def read_npy(stream: IO[bytes], source: str, size: int | None = None) -> Array:
-    """An array of numbers.
-
-    Args:
-        stream: the whole of it.
-        source: what an error names.
-        size: bytes of the stream; None: that is not known.
+    """An array of numbers from a stream that holds the whole of it, `size` bytes where that is known.
 
     Raises:
         ValueError: it is no array, or cut short.

@@ -29,12 +29,7 @@ _TYPES = {
 
 
 def read_torch(data: bytes, *, source: str) -> Any:
-    """What was given to `torch.save`: dicts, lists, tuples, numbers and text, with arrays in place of tensors.
-
-    Args:
-        data: the file's bytes.
-        source: what an error names.
-    """
+    """What was given to `torch.save`: dicts, lists, tuples, numbers and text, with arrays in place of tensors."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = archive.infolist()

@@ -36,15 +36,7 @@ def names_in(
     rename: Mapping[str, str],
     format: str,
 ) -> dict[str, str]:
-    """What a file calls each of d3ray's words that it has.
-
-    Args:
-        there: the names in the file.
-        usual: d3ray's word to what files call it, the first found is taken.
-        required: words without which there are no steps.
-        source: what an error names.
-        rename: d3ray's word to what this file calls it; goes before `usual`.
-        format: the importer's name.
+    """What a file calls each of d3ray's words that it has: as `rename` says, else the first of the `usual` ones that is `there`.
 
     Raises:
         ConfigError: `rename` has a word that the format does not know.
