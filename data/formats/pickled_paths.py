@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import DataError
-from .arrays import STEP_NAMES, Array, finite, flags, one_column
+from .arrays import STEP_NAMES, Array, flags
+from .batches import Batch, batch_of, imported, joined
 from .format import RENAME, Imported, StepFormat
 from .untrusted import restricted_pickle
 from .untrusted.archives import head
-from .untrusted.values import Leaves, leaves, names_in, numbers, plain
+from .untrusted.values import leaves, names_in, numbers, plain
 
 REQUIRED = ("observations", "actions", "rewards")
 PICKLE = re.compile(rb"\x80[\x02-\x05]|\([ld]p|[\]}]q")  # of protocols 2 to 5, 0, and 1
@@ -55,76 +57,33 @@ class PickledPaths(StepFormat):
             what = "nothing" if isinstance(paths, list | tuple) and not paths else f"a {type(paths).__name__}"
             raise DataError(f"{source} holds {what}, not a list of paths, each a dict of arrays.")
         found = names_in(map(str, paths[0]), STEP_NAMES, REQUIRED, f"{source}: a path", self.rename, self.name)
-        parts = [_Path(f"{source}: path {k}", one, found) for k, one in enumerate(paths)]
-        if any(part.kind != parts[0].kind for part in parts):
-            raise DataError(f"{source} has paths whose observations have different keys or forms.")
+        parts = [_batch(f"{source}: path {k}", one, found, k) for k, one in enumerate(paths)]
         notes = list[str]()
         if left := [str(name) for name in paths[0] if name not in found.values()]:
             notes.append(f"Left out of each path: {', '.join(left[:8])}{' and more' if len(left) > 8 else ''}.")
         if "terminated" not in found:
             notes.append("The paths have no terminals: each was taken as truncated where it ends.")
-        last = np.cumsum([len(part) for part in parts]) - 1
-        terminated = np.concatenate([part.terminated for part in parts])
-        truncated = np.concatenate([part.truncated for part in parts]) & ~terminated
-        truncated[last] = ~terminated[last]
-        terminated, truncated = self.limited(source, terminated, truncated, notes)
-        following = [part.next_observations for part in parts if part.next_observations is not None]
-        return self.imported(
-            source,
-            plain(_joined(source, "observations", [part.observations for part in parts])),
-            self.actions(source, _joined(source, "actions", [{"": part.actions} for part in parts])[""]),
-            np.concatenate([part.rewards for part in parts]),
-            terminated,
-            truncated,
-            notes=notes,
-            limits_known="truncated" in found,
-            about={"paths": len(paths)},
-            next_observations=plain(_joined(source, "next_observations", following)) if following else None,
-            extra={"log_prob": np.concatenate([part.log_prob for part in parts])} if "log_prob" in found else None,
-        )
+        said = imported(self, joined(parts, source), {"terminated": "terminated"} | found, notes)
+        return replace(said, provenance={"paths": len(paths)})
 
 
-class _Path:
+def _batch(where: str, one: Mapping[str, Any], found: Mapping[str, str], episode: int) -> Batch:
     """The arrays of one path, each of T rows."""
-
-    def __init__(self, where: str, one: Mapping[str, Any], found: Mapping[str, str]) -> None:
-        if lacking := [name for name in found.values() if name not in one]:
-            raise DataError(f"{where} has no {lacking[0]!r}, which the first has.")
-
-        def column(word: str) -> Array:
-            return one_column(where, found[word], numbers(where, found[word], one[found[word]]))
-
-        self.rewards = column("rewards")
-        n = len(self.rewards)
-        if not n:
-            raise DataError(f"{where} has no steps.")
-        self.actions = numbers(where, found["actions"], one[found["actions"]])
-        self.observations = leaves(where, found["observations"], one[found["observations"]])
-        self.next_observations: Leaves | None = None
-        if "next_observations" in found:
-            self.next_observations = leaves(where, found["next_observations"], one[found["next_observations"]])
-        elif all(len(leaf) == n + 1 for leaf in self.observations.values()):
-            self.next_observations = {key: leaf[1:] for key, leaf in self.observations.items()}
-            self.observations = {key: leaf[:-1] for key, leaf in self.observations.items()}
-        self.terminated = _ends(where, found.get("terminated"), one, n)
-        self.truncated = _ends(where, found.get("truncated"), one, n)
-        self.log_prob = column("log_prob").astype(np.float32) if "log_prob" in found else np.zeros(0, np.float32)
-        checked = {found["actions"]: self.actions, found["rewards"]: self.rewards}
-        for word, tree in (("observations", self.observations), ("next_observations", self.next_observations or {})):
-            checked |= {"/".join(filter(None, (found.get(word, word), key))): leaf for key, leaf in tree.items()}
-        checked |= {found["log_prob"]: self.log_prob} if "log_prob" in found else {}
-        for name, array in checked.items():
-            if len(array) != n:
-                raise DataError(f"{where}: {found['rewards']!r} has {n} rows, but {name!r} has {len(array)}.")
-        finite(where, **checked)
-
-    def __len__(self) -> int:
-        return len(self.rewards)
-
-    @property
-    def kind(self) -> tuple[Any, ...]:
-        """What all paths of a file must have alike."""
-        return self.observations.keys(), None if self.next_observations is None else self.next_observations.keys()
+    if lacking := [name for name in found.values() if name not in one]:
+        raise DataError(f"{where} has no {lacking[0]!r}, which the first has.")
+    n = len(numbers(where, found["rewards"], one[found["rewards"]]))
+    if not n:
+        raise DataError(f"{where} has no steps.")
+    ends = {word: _ends(where, found.get(word), one, n) for word in ("terminated", "truncated")}
+    words = {word: name for word, name in found.items() if word not in (*ends, "episode")}
+    seen = leaves(where, words["observations"], one[words["observations"]])
+    if "next_observations" not in found and all(len(leaf) == n + 1 for leaf in seen.values()):
+        words["next_observations"] = "the observations after the first"
+        after = plain({key: leaf[1:] for key, leaf in seen.items()})
+        one = {**one, words["observations"]: plain({k: leaf[:-1] for k, leaf in seen.items()}), words["next_observations"]: after}
+    batch = batch_of(where, one, words)
+    batch.columns |= ends | {"episode": np.full(n, episode)}
+    return batch
 
 
 def _ends(where: str, name: str | None, one: Mapping[str, Any], n: int) -> Array:
@@ -137,10 +96,3 @@ def _ends(where: str, name: str | None, one: Mapping[str, Any], n: int) -> Array
     if len(given) != n:
         raise DataError(f"{where} has {n} steps, but {name!r} has {len(given)} rows.")
     return given
-
-
-def _joined(source: str, name: str, parts: list[Leaves]) -> Leaves:
-    try:
-        return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-    except (KeyError, ValueError):
-        raise DataError(f"{source} has paths whose {name} differ in shape.") from None

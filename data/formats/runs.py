@@ -70,16 +70,16 @@ def ends_of(rows: Array, steps: Array) -> tuple[Array, Array]:
     return final, last
 
 
-def join(parts: list[dict[str, Array]], source: str, names: list[str]) -> dict[str, Array]:
+def join(parts: list[dict[str, Array]], names: list[str]) -> dict[str, Array]:
     """The arrays of all episodes (`parts`, whose `names` errors say) by name, one after the other; all have the same."""
     first = parts[0]
     for part, name in zip(parts, names, strict=True):
         if odd := sorted(part.keys() ^ first.keys()):
-            raise DataError(f"{source}: {name} has other arrays than {names[0]} ({odd[0]!r}).")
+            raise DataError(f"{name} has other arrays than {names[0]}: only one of them has {odd[0]!r}.")
         for key, array in part.items():
             if array.shape[1:] != first[key].shape[1:]:
                 theirs, ours = list(array.shape[1:]), list(first[key].shape[1:])
-                raise DataError(f"{source}: {key!r} has entries of shape {theirs} in {name} and {ours} in {names[0]}.")
+                raise DataError(f"{name}: {key!r} has entries of shape {theirs}, and in {names[0]} of {ours}.")
     return {key: np.concatenate([part[key] for part in parts]) for key in first}
 
 

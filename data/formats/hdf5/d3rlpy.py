@@ -22,6 +22,7 @@ from ...errors import DataError
 from ...storage.steps import steps_from_arrays
 from ..arrays import Array, finite, flags, one_column, same_rows
 from ..format import Ends, Imported, Plan, StepFormat
+from ..runs import join
 from ..stretches import stretches, where
 from .arrays import find, find_arrays, is_hdf5, listed, open_hdf5, read_array, read_rows, scalar
 
@@ -131,22 +132,15 @@ class D3rlpy(StepFormat):
 
     def _episodes(self, path: Path, some: slice) -> Imported:
         """The 2.x layout. A truncated episode keeps its last step, which d3rlpy itself never draws: it has no next observation."""
-        source, parts, terminated = where(path, some.start, "episode"), dict[str, list[Array]](), list[bool]()
+        source, names = where(path, some.start, "episode"), [f"{path}, episode {i}" for i in range(some.start, some.stop)]
+        parts, terminated = list[dict[str, Array]](), list[bool]()
         with open_hdf5(path) as file:
-            for i in range(some.start, some.stop):
-                episode = _episode(file, str(path), i)
-                terminated.append(bool(flags(str(path), f"terminated_{i}", episode.pop("terminated").reshape(-1))[-1]))
-                same_rows(f"{path}, episode {i}", **episode)
-                finite(f"{path}, episode {i}", **episode)
-                if parts and (odd := set(parts) ^ set(episode)):
-                    raise DataError(f"{path}: episode {i} has other arrays than episode {some.start} ({sorted(odd)[0]!r}).")
-                for name, array in episode.items():
-                    if name in parts and parts[name][0].shape[1:] != array.shape[1:]:
-                        before = f"{parts[name][0].shape} in episode {some.start}"
-                        raise DataError(f"{path}: {name!r} has shape {array.shape} in episode {i}, {before}.")
-                    parts.setdefault(name, []).append(array)
-        lengths = [len(a) for a in parts["actions"]]
-        joined = {name: np.concatenate(arrays) for name, arrays in parts.items()}
+            for i, name in enumerate(names, some.start):
+                parts.append(_episode(file, str(path), i))
+                terminated.append(bool(flags(str(path), f"terminated_{i}", parts[-1].pop("terminated").reshape(-1))[-1]))
+                same_rows(name, **parts[-1])
+                finite(name, **parts[-1])
+        joined, lengths = join(parts, names), [len(part["actions"]) for part in parts]
         end, ended = np.zeros((2, sum(lengths)), bool)
         end[np.cumsum(lengths) - 1], ended[np.cumsum(lengths) - 1] = True, terminated
         notes, actions = list[str](), self.actions(source, joined["actions"])

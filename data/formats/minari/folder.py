@@ -237,7 +237,7 @@ class _Found:
             else:
                 stored.left_out.add(f"infos/{name}" + UNLIKE * (name in self.unlike))
         self.left_out |= stored.left_out
-        self.names.append(stored.name.rpartition(", ")[2])
+        self.names.append(stored.name)
         kept = n if stored.final_missing else n + 1
         self.observations.append({name: array[:kept] for name, array in stored.observations.items()})
         self.steps.append(parts)
@@ -247,7 +247,7 @@ class _Found:
         self._same_infos()
         if self.left_out:
             notes.append(f"Left out, being no numbers of each step: {', '.join(sorted(self.left_out))}.")
-        columns, observations = join(self.steps, source, self.names), join(self.observations, source, self.names)
+        columns, observations = join(self.steps, self.names), join(self.observations, self.names)
         lengths = np.array([len(part["rewards"]) for part in self.steps])
         rows = np.array([len(next(iter(part.values()))) for part in self.observations])
         final, last = ends_of(rows, lengths)

@@ -182,7 +182,7 @@ class NPZ(StepFormat):
             )
         terminated, truncated = self.limited(source, terminated, truncated, notes, may_cut="final_observations" not in raw)
         given: Any = raw.get("observations"), raw.get("next_observations")
-        if all(isinstance(one, np.ndarray) for one in given) and (moved := moved_up(*given, terminated | truncated)):
+        if all(isinstance(one, np.ndarray) for one in given) and (moved := moved_up(given[0], given[1], terminated | truncated)):
             notes += moved
             del raw["next_observations"]
         extra |= {name: raw[name] for name in MASKS if name in raw}

@@ -84,7 +84,7 @@ class RLDS(StepFormat):
         return Imported(steps, notes=[*plan.notes, *found.notes(), *notes, *said, *limits, *ends], provenance=about)
 
     def _runs(self, found: _Found, plan: _Plan, source: str) -> tuple[Runs, list[str]]:
-        columns, observations = join(found.steps, source, found.names), join(found.observations, source, found.names)
+        columns, observations = join(found.steps, found.names), join(found.observations, found.names)
         lengths = np.array([len(next(iter(part.values()))) for part in found.steps])
         final, last = ends_of(lengths + np.array(found.final), lengths)
         terminated = last.copy()
@@ -211,7 +211,7 @@ def _episode(raw: Mapping[str, Any], plan: _Plan, where: str, found: _Found, las
     found.steps.append({name: array[:steps] for name, array in columns.items()})
     found.terminal.append(bool(terminal[-1]))
     found.final.append(closing)
-    found.names.append(where.rpartition(", ")[2])
+    found.names.append(where)
 
 
 def _info(folder: Path) -> dict[str, str]:

@@ -14,10 +14,11 @@ import numpy as np
 
 from ...errors import DataError, reason
 from ..arrays import Array, finite, one_column
+from ..batches import Batch, imported, joined, part
 from ..format import Imported, StepFormat
 from ..untrusted.unpacking import OBJECTS, needs
 from ..untrusted.values import Leaves, info_columns, leaves, numbers
-from .batches import Steps, imported
+from .batches import action_notes
 
 KINDS = re.compile(r"[<>|=]?[?biufSU]\d*")  # NumPy's names of types of plain numbers and text
 LOG_PROB = "action_logp"
@@ -59,6 +60,17 @@ class Piece:
     def __len__(self) -> int:
         return len(self.rewards)
 
+    def batch(self, episode: int, is_last: bool) -> Batch:
+        """Its steps. `is_last`: no other piece goes on where it ends."""
+        n = len(self)
+        ends = {"terminated": self.terminated, "truncated": is_last and not self.terminated}
+        columns = {"rewards": self.rewards, "actions": self.actions, "step": self.first + np.arange(n)}
+        columns |= {"episode": np.full(n, episode)} | {name: end & (np.arange(n) == n - 1) for name, end in ends.items()}
+        columns |= {} if self.log_prob is None else {"log_prob": self.log_prob}
+        for key, seen in self.observations.items():
+            columns |= {part("observations", key): seen[:-1], part("next_observations", key): seen[1:]}
+        return Batch(self.where, columns, {name: column for name, column in self.infos.items() if len(column) == n})
+
     def goes_on_in(self, other: Piece) -> bool:
         """Whether `other` begins where this one ends."""
         ended = self.terminated or self.truncated
@@ -77,37 +89,11 @@ def read_episodes(format: StepFormat, source: str, packed: Iterable[tuple[str, b
     for piece in pieces:
         place.setdefault((piece.id, piece.agent), len(place))
     pieces.sort(key=lambda piece: (place[piece.id, piece.agent], piece.first))
-    for piece in pieces[1:]:
-        if piece.observations.keys() != pieces[0].observations.keys() or (piece.log_prob is None) != (pieces[0].log_prob is None):
-            raise DataError(f"{piece.where} has other columns than {pieces[0].where}.")
     lasts = [not a.goes_on_in(b) for a, b in pairwise(pieces)] + [True]
-
-    def joined(name: str, parts: list[Array]) -> Array:
-        try:
-            return np.concatenate(parts)
-        except ValueError:
-            raise DataError(f"{source}: {name} differ in shape from episode to episode.") from None
-
-    def tree(rows: slice) -> Leaves:
-        return {key: joined("observations", [p.observations[key][rows] for p in pieces]) for key in pieces[0].observations}
-
-    def each(values: list[Any]) -> Array:
-        return np.repeat(values, [len(piece) for piece in pieces])
-
-    columns = {"rewards": np.concatenate([piece.rewards for piece in pieces])}
-    columns["actions"] = joined("actions", [piece.actions for piece in pieces])
-    columns["episode"] = each([place[piece.id, piece.agent] for piece in pieces])
-    columns["step"] = np.concatenate([piece.first + np.arange(len(piece)) for piece in pieces])
-    last = np.cumsum([len(piece) for piece in pieces]) - 1
-    columns["terminated"], columns["truncated"] = np.zeros((2, last[-1] + 1), bool)
-    columns["terminated"][last] = [piece.terminated for piece in pieces]
-    columns["truncated"][last] = [is_last and not piece.terminated for piece, is_last in zip(pieces, lasts, strict=True)]
-    if log_probs := [piece.log_prob for piece in pieces if piece.log_prob is not None]:
-        columns["log_prob"] = np.concatenate(log_probs)
-    names = [name for name in pieces[0].infos if all(len(piece.infos.get(name, ())) == len(piece) for piece in pieces)]
-    infos = {name: np.concatenate([piece.infos[name] for piece in pieces]) for name in names}
-    steps = Steps(source, columns, {"observations": tree(slice(0, -1)), "next_observations": tree(slice(1, None))}, infos)
-    return replace(imported(format, steps, {name: name for name in columns}), provenance={"layout": "episodes"})
+    parts = [piece.batch(place[piece.id, piece.agent], is_last) for piece, is_last in zip(pieces, lasts, strict=True)]
+    batch = joined(parts, source)
+    found = imported(format, batch, {name.partition("/")[0]: name for name in batch.columns}, on_actions=action_notes)
+    return replace(found, provenance={"layout": "episodes"})
 
 
 def episode_id(packed: bytes) -> str | None:

@@ -11,11 +11,12 @@ from ...config import setting
 from ...errors import ConfigError, DataError, did_you_mean, reason
 from ...storage.json_text import parse_json
 from ..arrays import visible_files
+from ..batches import Batch, batch_of, imported, joined
 from ..format import RENAME, Imported, StepFormat
 from ..untrusted.archives import Archive, damaged, head, is_zip, open_archive, open_gzip
 from ..untrusted.unpacking import OBJECTS, needs
 from ..untrusted.values import names_in
-from .batches import NAMES, REQUIRED, Steps, imported, joined, steps_of, together
+from .batches import NAMES, REQUIRED, action_notes, together, unpack
 
 LOOK = 1 << 20  # bytes in which a batch shows what it is; keys may come in any order
 BATCH = re.compile(rb'"type"\s*:\s*"(SampleBatch|MultiAgentBatch)"')
@@ -66,16 +67,16 @@ class RLlibJSON(StepFormat):
         return together(files, folder, _episode_ids)
 
     def read(self, path: Path) -> Imported:
-        found, parts = dict[str, str](), list[Steps]()
+        found, parts = dict[str, str](), list[Batch]()
         for where, line in _lines(path):
             batch = _batch(where, line, self.policy)
             found = found or names_in(batch, NAMES, REQUIRED, where, self.rename, self.name)
             if lacking := [name for name in found.values() if name not in batch]:
                 raise DataError(f"{where} has no {lacking[0]!r}, which the first batch has.")
-            parts.append(steps_of(where, batch, found))
+            parts.append(batch_of(where, batch, found, unpack))
         if not parts:
             raise DataError(f"{path} has no batches.")
-        return imported(self, joined(parts, str(path)), found)
+        return imported(self, joined(parts, str(path)), found, on_actions=action_notes)
 
 
 def _lines(path: Path) -> Iterator[tuple[str, bytes]]:

@@ -11,11 +11,12 @@ import pyarrow as pa
 
 from ...errors import DataError
 from ..arrays import visible_files
+from ..batches import Batch, batch_of, imported, joined
 from ..format import RENAME, Imported, StepFormat
 from ..tabular.arrow_columns import array_of
 from ..tabular.parquet_table import is_parquet, open_parquet, raw_column, read_table
 from ..untrusted.values import leaves, names_in, plain
-from .batches import NAMES, REQUIRED, Steps, imported, joined, steps_of, together, unpack
+from .batches import NAMES, REQUIRED, action_notes, together, unpack
 from .episodes import episode_id, read_episodes
 
 PACKED = "item"  # the one column of a file of packed episodes
@@ -68,7 +69,7 @@ class RLlibParquet(StepFormat):
 
     def read(self, path: Path) -> Imported:
         files = visible_files(path) if path.is_dir() else [path]
-        packed, found, parts = list[tuple[str, bytes]](), dict[str, str](), list[Steps]()
+        packed, found, parts = list[tuple[str, bytes]](), dict[str, str](), list[Batch]()
         for file in files:
             source = str(file)
             with open_parquet(file) as opened:
@@ -82,10 +83,12 @@ class RLlibParquet(StepFormat):
                     raise DataError(f"{file} has no {lacking[0]!r}, which {files[0]} has.")
                 table = read_table(opened, source, list(found.values()))
             columns = {name: _column(source, word, table.column(name), table.schema.field(name)) for word, name in found.items()}
-            parts.append(steps_of(source, columns, found))
+            parts.append(batch_of(source, columns, found, unpack))
         if packed and parts:
             raise DataError(f"{path} has files of packed episodes and of flat columns; import them one kind at a time.")
-        return read_episodes(self, str(path), packed) if packed else imported(self, joined(parts, str(path)), found)
+        if packed:
+            return read_episodes(self, str(path), packed)
+        return imported(self, joined(parts, str(path)), found, on_actions=action_notes)
 
 
 def _column(source: str, word: str, column: Any, field: Any) -> Any:

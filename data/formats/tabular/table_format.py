@@ -39,7 +39,8 @@ class TableFormat(StepFormat):
         A row with `closing` is no step: it holds the final observation of the episode before it. Without such rows the final
         observation is the `next_observation` of the last step, where there is one (and `next_recorded` does not say otherwise).
 
-        `columns` [N, ...] have usual names, and `called` is what the file calls them; further ones become columns of the dataset, `action_prob` its logarithm, `log_prob`, where that is not there.
+        `columns` [N, ...] have usual names, and `called` is what the file calls them; further ones become columns of the dataset,
+        `action_prob` its logarithm, `log_prob`, where that is not there.
         """
         given = flags_of(source, called, columns)
         found = {name: column for name, column in columns.items() if name not in given}

@@ -213,7 +213,7 @@ def test_observations_after_which_nothing_was_done_are_no_steps(tmp_path: Path) 
         ("2x", "rewards_1", None, "it has no 'rewards_1'"),
         ("2x", "rewards_1", np.zeros((4, 1)), "episode 1: 'observations' has 2 rows, but 'rewards' has 4"),
         ("2x", "actions_1", np.array([[0, 1], [np.inf, 1]]), "episode 1: 'actions' has an infinite number in row 1"),
-        ("2x", "observations_1", np.zeros((2, 9)), r"'observations' has shape \(2, 9\) in episode 1"),
+        ("2x", "observations_1", np.zeros((2, 9)), r"episode 1: 'observations' has entries of shape \[9\]"),
     ],
 )
 def test_bad_files_are_refused_in_a_sentence(tmp_path: Path, layout: str, name: str, value: Any, message: str) -> None:

@@ -271,10 +271,10 @@ def test_parts_may_have_any_name_and_have_to_be_alike_in_all_episodes(tmp_path: 
     columns = read(write_hdf5(tmp_path / "toy", raws, metadata(space, TWO, 2)), "minari").steps.columns
     assert columns["observation/rewards"].shape == (7, 2)
     other = raws[1] | {"observations/rewards": np.ones((4, 5))}
-    with pytest.raises(DataError, match=r"'rewards' has entries of shape \[5\] in episode 1 and \[2\] in episode 0"):
+    with pytest.raises(DataError, match=r"episode 1: 'rewards' has entries of shape \[5\], and in .*episode 0 of \[2\]"):
         read(write_hdf5(tmp_path / "other", [raws[0], other], metadata(space, TWO, 2)), "minari")
     del other["observations/rewards"]
-    with pytest.raises(DataError, match=r"episode 1 has other arrays than episode 0 \('rewards'\)"):
+    with pytest.raises(DataError, match=r"episode 1 has other arrays than .*episode 0: only one of them has 'rewards'"):
         read(write_hdf5(tmp_path / "lack", [raws[0], other], metadata(space, TWO, 2)), "minari")
 
 

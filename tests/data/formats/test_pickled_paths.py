@@ -147,8 +147,14 @@ def test_code_is_refused_and_not_run(tmp_path: Path) -> None:
         ([cs285(2, 0) | {"reward": np.array([1, np.nan])}], r"file: path 0: 'reward' has NaN in row 1\.$"),
         ([cs285(2, 0) | {"reward": np.array([])}], r"file: path 0 has no steps\.$"),
         ([cs285(2, 0) | {"action": np.array(["a", "b"])}], r"file: path 0: 'action' holds <U1, not numbers\.$"),
-        ([cs285(2, 0), cs285(2, 0) | {"action": np.ones((2, 3))}], r"file has paths whose actions differ in shape\.$"),
-        ([cs285(2, 0), cs285(2, 0) | {"observation": {"a": np.ones(2)}}], r"observations have different keys or forms\.$"),
+        (
+            [cs285(2, 0), cs285(2, 0) | {"action": np.ones((2, 3))}],
+            r"path 1: 'actions' has entries of shape \[3\], and in .*path 0 of \[2\]\.$",
+        ),
+        (
+            [cs285(2, 0), cs285(2, 0) | {"observation": {"a": np.ones(2)}}],
+            r"path 1 has other arrays than .*path 0: only one of them has 'observations'",
+        ),
     ],
 )
 def test_other_pickles_are_refused(tmp_path: Path, value: Any, message: str) -> None:

@@ -237,7 +237,7 @@ def test_code_in_a_packed_column_is_refused_and_not_run(tmp_path: Path) -> None:
         ({"rewards": [1.0, "x", 2.0]}, r"line 2: 'rewards' holds <U32, not numbers\.$"),
         ({"actions": [[1.0], [1.0, 2.0], [1.0]]}, r"line 2: 'actions' has entries of different lengths\.$"),
         ({"actions": [[1.0, 2.0]] * 3}, r"line 2: 'actions' has entries of shape \[2\], and .*line 1 of \[1\]\.$"),
-        ({"obs": [[1.0, 2.0]] * 3}, r"line 2: 'obs' has entries of shape \[2\], and .*line 1 of \[3\]\.$"),
+        ({"obs": [[1.0, 2.0]] * 3}, r"line 2: 'observations' has entries of shape \[2\], and .*line 1 of \[3\]\.$"),
         ({"dones": [0, 0, 2]}, r"file: 'dones' is 2 in row \d; flags are 0 or 1\.$"),
         ({"eps_id": [1, 1, 1]}, r"file: step 0 of episode 1 is there twice \(again in row 3\)\.$"),
         ({"t": None}, r"line 2: 't' holds object, not numbers\.$"),

@@ -212,7 +212,7 @@ def test_packed_dict_observations_and_objects(tmp_path: Path) -> None:
         ({"rewards": None}, "file: episode 1 has no rewards"),
         ({"t_started": "x"}, "file: episode 1 has no id_ and t_started"),
         ({"observations": {"data": [[1.0, 2, 3]] * 3, "lookback": 0}}, "has 3 rewards, but observations for 2 steps"),
-        ({"observations": {"data": [[1.0]] * 4, "lookback": 0}}, "file: observations differ in shape from episode to episode"),
+        ({"observations": {"data": [[1.0]] * 4, "lookback": 0}}, r"episode 1: 'observations' has entries of shape \[1\]"),
         ({"rewards": {"data": [1.0, float("nan"), 0.0], "lookback": 0}}, "episode 1: 'rewards' has NaN in row 1"),
         ({"actions": {"data": [1.0], "lookback": -1}}, "episode 1 has a lookback of -1"),
     ],
