@@ -18,8 +18,7 @@ from ..storage.files import sha256_of
 from ..storage.steps import StepTable, concat_steps, first_steps, steps_from_rows
 from .arrays import Array, flags, native, one_column, same_rows
 from .format import Imported, StepFormat
-from .untrusted.archives import damaged, head, open_gzip
-from .untrusted.npy import npy_header, read_npy
+from .untrusted.archives import damaged, head, npy_header, open_gzip, read_npy
 from .untrusted.unpacking import needs, unpacking
 
 FILE = re.compile(r"\$store\$_(observation|action|reward|terminal)_ckpt\.(\d+)\.gz")

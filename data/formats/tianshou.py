@@ -15,9 +15,8 @@ import numpy as np
 from ..errors import DataError
 from ..storage.steps import steps_from_arrays
 from .arrays import Array, flags, one_column, same_rows
-from .format import RENAME, Imported, Plan, StepFormat
+from .format import RENAME, Imported, Plan, StepFormat, row_stretches, where
 from .hdf5.arrays import arrays_below, attribute, find, find_group, is_hdf5, listed, open_hdf5, read_rows, scalar
-from .stretches import row_stretches, where
 from .untrusted import restricted_pickle
 from .untrusted.archives import head
 from .untrusted.restricted_pickle import KeptObject

@@ -21,9 +21,8 @@ from ...config import setting
 from ...errors import DataError
 from ...storage.steps import steps_from_arrays
 from ..arrays import Array, finite, flags, one_column, same_rows
-from ..format import Ends, Imported, Plan, StepFormat
+from ..format import Ends, Imported, Plan, StepFormat, stretches, where
 from ..runs import join
-from ..stretches import stretches, where
 from .arrays import find, find_arrays, is_hdf5, listed, open_hdf5, read_array, read_rows, scalar
 
 REQUIRED = ("observations", "actions", "rewards", "terminals")

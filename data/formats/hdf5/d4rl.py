@@ -14,8 +14,7 @@ from ...config import setting
 from ...errors import DataError
 from ...storage.steps import steps_from_arrays
 from ..arrays import STEP_NAMES, Array, check_rename, episode_ends, flags, moved_up, one_column
-from ..format import RENAME, Ends, Imported, Plan, StepFormat
-from ..stretches import row_stretches, where
+from ..format import RENAME, Ends, Imported, Plan, StepFormat, row_stretches, where
 from .arrays import arrays_below, count_bytes, find, find_arrays, find_group, is_hdf5, open_hdf5, read_rows, scalar
 
 REQUIRED = ("observations", "actions", "rewards", "terminals")

@@ -18,10 +18,9 @@ from ...storage.json_text import parse_json
 from ...storage.schema import check_spec, infer_spec, kinds_of, largest_numbers
 from ...storage.steps import StepTable, counting_from
 from ..arrays import Array, finite, flags, one_column, typed_actions
-from ..format import Imported, Plan, StepFormat
+from ..format import Imported, Plan, StepFormat, stretches, where
 from ..hdf5.arrays import find_group, is_hdf5, open_hdf5
 from ..runs import Runs, ends_of, join, join_actions
-from ..stretches import stretches, where
 from ..untrusted.values import json_file
 from .lengths import Fault, Short, fault_of, left_out, none_left
 from .spaces import Json, leaves, parse_space, starts_of, to_spec

@@ -15,8 +15,7 @@ from ...storage.steps import MASKS
 from ..arrays import STEP_NAMES, Array, episode_ends, existing_file, flags, moved_up, native, one_column, same_rows
 from ..format import RENAME, Imported, StepFormat
 from ..untrusted.archives import Archive as Members
-from ..untrusted.archives import is_zip, open_archive
-from ..untrusted.npy import npy_header, read_npy
+from ..untrusted.archives import is_zip, npy_header, open_archive, read_npy
 from ..untrusted.values import names_in
 
 NAMES = STEP_NAMES | {

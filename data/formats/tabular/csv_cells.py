@@ -1,4 +1,4 @@
-"""The cells of a CSV file as an Arrow table; what cannot be read is named by its line."""
+"""The cells of a CSV file as an Arrow table, and where its lines lie; what cannot be read is named by its line."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import csv
 import math
 from collections.abc import Collection, Mapping
 from io import TextIOWrapper
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
@@ -19,6 +21,7 @@ from ..untrusted.archives import head, open_gzip
 from ..untrusted.unpacking import counted, unpacking
 
 HEAD = 1 << 19  # bytes in which the header has to end
+BLOCK = 1 << 24  # bytes of lines that are looked at together
 
 
 def header(path: Path) -> tuple[list[str], str]:
@@ -126,3 +129,22 @@ def _wrong(row: list[str], names: list[str], text: Collection[str], numbers: Col
             if not math.isfinite(value):
                 return f"the column {name!r} holds {cell!r}"
     return None
+
+
+def line_spans(path: Path, stops: list[int], n: int) -> list[tuple[int, int]] | None:
+    """Bytes of stretches of rows, in a file with a header and a line a row, from the first to behind the last.
+
+    `stops` has the row behind each stretch, `n` is that of all rows. None where the file has another number of lines, as where some
+    are blank.
+    """
+    wanted, found, lines, size, byte = np.array([0, *stops]), list[Array](), 0, 0, b""
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            at = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
+            inside = wanted[(wanted >= lines) & (wanted < lines + len(at))] - lines  # row r begins behind line end r
+            found.append(at[inside] + size + 1)
+            lines, size, byte = lines + len(at), size + len(block), block[-1:]
+    if byte != b"\n":
+        lines += 1
+        found.append(np.array([size]))  # the last row ends with the file
+    return list(pairwise(np.concatenate(found).tolist())) if lines == n + 1 else None

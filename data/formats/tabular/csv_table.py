@@ -16,11 +16,9 @@ import pyarrow.compute as pc
 from ...config import setting
 from ...errors import DataError
 from ..arrays import Array, visible_files
-from ..format import Imported, Plan
-from ..stretches import row_stretches, where
+from ..format import Imported, Plan, row_stretches, where
 from ..untrusted.archives import GZIP, head, is_zip
-from .csv_cells import HEAD, as_array, header, read_cells
-from .csv_lines import line_spans
+from .csv_cells import HEAD, as_array, header, line_spans, read_cells
 from .images import ENDINGS, read_images
 from .table_format import TableFormat
 from .table_names import FLAGS, NAMES, check_renames, entry_names, grouped, is_known, is_told, not_read, usual_names

@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from ...errors import DataError
 from ..arrays import Array, visible_files
-from ..format import Imported, Plan
-from ..stretches import row_stretches, where
+from ..format import Imported, Plan, row_stretches, where
 from .parquet_table import Parquet, is_parquet, names_of, open_parquet, raw_column, read_column, unpacked_bytes
 from .table_format import TableFormat
 from .table_names import NAMES, check_renames, entry_names, grouped, is_entry, is_told, not_read, usual_names

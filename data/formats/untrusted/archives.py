@@ -1,4 +1,4 @@
-"""Archives of strangers: members of zip files and gzip streams, read into memory.
+"""Archives of strangers: members of zip files, gzip streams, and arrays as `.npy` has them in either, read into memory.
 
 No file of theirs is ever written, so that a name is only a word and a link only its text. What is left for a hostile archive is to
 unpack to more than the memory holds: what comes out is counted by `unpacking`, members that share their bytes each. An archive
@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import math
 import zipfile
 import zlib
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+import numpy as np
 
 from ...errors import DataError
 from .. import arrays
-from ..arrays import existing_file
-from .unpacking import Unpacking, counted, unpacking
+from ..arrays import Array, existing_file
+from .unpacking import Unpacking, counted, needs, unpacking
 
 ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 GZIP = b"\x1f\x8b"
@@ -97,3 +100,31 @@ def open_gzip(path: Path | str) -> Generator[IO[bytes]]:
 def damaged(source: str) -> AbstractContextManager[None]:
     """What reading a damaged archive raises, as a `DataError` that names `source`."""
     return arrays.damaged(source, "an archive", DAMAGED)
+
+
+def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether it lies by columns, and dtype; the stream is at the first value then."""
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    return read(stream)
+
+
+def read_npy(stream: IO[bytes], source: str, size: int | None = None) -> Array:
+    """An array of numbers from a stream that holds the whole of it, `size` bytes where that is known.
+
+    Raises:
+        ValueError: it is no array, or cut short.
+    """
+    shape, fortran, dtype = npy_header(stream)
+    if dtype.hasobject:
+        raise DataError(f"{source} holds Python objects, which are never loaded; save it as an array of numbers.")
+    if dtype.kind not in "biuf":
+        raise DataError(f"{source} holds {dtype}, not numbers.")
+    n_bytes = math.prod(shape) * dtype.itemsize
+    if size is not None and n_bytes > size:
+        raise DataError(f"{source} is said to be {dtype} of shape {list(shape)}, {n_bytes:,} bytes, and has {size:,}.")
+    needs(source, n_bytes)  # whatever the stream is, which counts what comes out of it
+    values = np.empty(math.prod(shape), dtype)
+    if stream.readinto(values.view(np.uint8)) != n_bytes:  # pyright: ignore[reportAttributeAccessIssue]
+        raise ValueError("it ends before its last value")
+    return values.reshape(shape[::-1]).T if fortran else values.reshape(shape)

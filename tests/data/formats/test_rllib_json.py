@@ -232,7 +232,7 @@ def test_code_in_a_packed_column_is_refused_and_not_run(tmp_path: Path) -> None:
     [
         ({"obs": "no such thing"}, r"line 2: 'obs' is text that RLlib did not pack, or damaged"),
         ({"obs": base64.b64encode(b"no such thing").decode()}, r"line 2: 'obs' is text that RLlib did not pack, or damaged"),
-        ({"rewards": [1.0, 2.0]}, r"line 2: 'rewards' has 2 rows, but 'actions' has 3\.$"),
+        ({"rewards": [1.0, 2.0]}, r"line 2: 'rewards' has 2 rows, but 'obs' has 3\.$"),
         ({"rewards": [1.0, float("nan"), 2.0]}, r"line 2: 'rewards' has NaN in row 1\.$"),
         ({"rewards": [1.0, "x", 2.0]}, r"line 2: 'rewards' holds <U32, not numbers\.$"),
         ({"actions": [[1.0], [1.0, 2.0], [1.0]]}, r"line 2: 'actions' has entries of different lengths\.$"),

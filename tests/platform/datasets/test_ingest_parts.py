@@ -18,7 +18,7 @@ import pytest
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import DataError, StorageError
 from d3ray.data.formats.registry import plan, read
-from d3ray.data.formats.tabular import csv_lines
+from d3ray.data.formats.tabular import csv_cells
 from d3ray.data.formats.untrusted import unpacking
 from d3ray.data.storage.pieces import workspace
 from d3ray.data.storage.steps import StepTable, concat_steps, steps_from_arrays
@@ -184,7 +184,7 @@ def test_parts_of_other_formats_are_the_whole(
     path = make(tmp_path, options)
     at_once = ingest(path, tmp_path / "once", options=options)
     monkeypatch.setattr(reading, "PART_BYTES", 15_000)
-    monkeypatch.setattr(csv_lines, "BLOCK", 7_000)  # so that episodes go over several
+    monkeypatch.setattr(csv_cells, "BLOCK", 7_000)  # so that episodes go over several
     monkeypatch.setattr(ingest_module, "SHARD_BYTES", 50_000)
     monkeypatch.setattr(ingest_module, "PIECE_BYTES", 30_000)
     parts = plan(path, n_bytes=15_000, **options).parts
