@@ -145,8 +145,6 @@ def _holds(dataset: h5py.Dataset) -> bool:
 
 def _read(dataset: h5py.Dataset, place: str, where: str, shape: tuple[int, ...] | None) -> Array | None:
     """Numbers, or images from JPEG; None for text and what is no array."""
-    if dataset.external or dataset.is_virtual:
-        raise DataError(f"{where}: the values of {place!r} lie in another file.")
     if not _holds(dataset):
         return None
     if h5py.check_vlen_dtype(dataset.dtype) == np.uint8:

@@ -242,24 +242,6 @@ def test_damage_in_the_middle_is_found_by_the_files_own_checksums(tmp_path: Path
         read(path, "d4rl")
 
 
-def test_values_that_lie_in_other_files_are_not_read(tmp_path: Path) -> None:
-    secret = write(tmp_path / "secret", **steps_of(3))
-    raw = steps_of(3)
-    for kind in ("link", "external", "virtual"):
-        path = write(tmp_path / kind, **{name: array for name, array in raw.items() if name != "rewards"})
-        with h5py.File(path, "a") as file:
-            if kind == "link":
-                file["rewards"] = h5py.ExternalLink(str(secret), "rewards")
-            elif kind == "external":
-                file.create_dataset("rewards", (3,), "f4", external=[(str(secret), 0, 12)])
-            else:
-                layout = h5py.VirtualLayout((3,), "f4")
-                layout[:] = h5py.VirtualSource(str(secret), "rewards", (3,))
-                file.create_virtual_dataset("rewards", layout)
-        with pytest.raises(DataError, match="another file"):
-            read(path, "d4rl")
-
-
 def test_a_chunk_that_lies_is_found_before_next_observations_are_compared(tmp_path: Path) -> None:
     path = write(tmp_path / "it.hdf5", **{**steps_of(20), "timeouts": np.arange(20) % 5 == 4})
     deflate = zlib.compressobj(1)
