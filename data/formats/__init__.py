@@ -1,1 +1,1 @@
-"""Importers: one module a format, each a plain function from files to a `StepTable`."""
+"""Importers of foreign files. What is wrong with a file is a DataError that names file, array and row; functions say what else."""

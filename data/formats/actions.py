@@ -11,7 +11,8 @@ from ..errors import ConfigError, DataError
 from ..spec import Box, Spec
 from ..storage.checks import chunks
 from ..storage.steps import StepTable
-from .imported import Array, Imported
+from .arrays import Array
+from .format import Imported
 
 ActionsOutside = Literal["keep", "clip", "refuse"]
 FAR = 10.0  # out of the space by more than so many times its range, actions are of another unit
@@ -27,19 +28,12 @@ def adjust_actions(
 ) -> Imported:
     """Steps with their actions multiplied by `scale` and held to the space's bounds; what was done is in notes and provenance.
 
-    Args:
-        imported: what an importer gave.
-        source: what an error names.
-        actions: "keep", "clip" or "refuse" those out of bounds.
-        scale: one number, or one for each entry of an action. Bounds that the file gives are multiplied too.
-        spec: the environment's spaces, whose bounds go before the file's and are not multiplied.
+    Actions out of bounds are kept, clipped or refused, as `actions` says. The bounds of `spec` go before those that the file gives;
+    only the latter are multiplied by `scale` too.
 
     Raises:
-        DataError: an action is out of bounds and they are to be refused; the first is named with its step.
         ConfigError: actions are not continuous, `scale` has another number of entries or a zero, or no bounds are known.
     """
-    if actions not in ("keep", "clip", "refuse"):
-        raise ConfigError(f"actions is {actions!r}; choose from 'keep', 'clip', 'refuse'.")
     if scale is None and actions == "keep":
         return imported
     column = imported.steps.columns["action"]

@@ -10,45 +10,25 @@ from typing import IO
 
 import numpy as np
 
-from ..errors import ConfigError, DataError
+from ..config import setting
+from ..errors import DataError
 from ..seeds import fold, integers, root_key
 from ..storage.checks import finite
 from ..storage.files import sha256_of
 from ..storage.steps import StepTable, concat_steps, first_steps, steps_from_rows
-from .imported import Array, Imported, apply_time_limit, count_notes, flags, native, one_column, same_rows, typed_actions
-from .untrusted.archives import damaged, head, open_gzip
-from .untrusted.npy import npy_header, read_npy
+from .arrays import Array, flags, native, one_column, same_rows
+from .format import Imported, StepFormat
+from .untrusted.archives import damaged, head, npy_header, open_gzip, read_npy
 from .untrusted.unpacking import needs, unpacking
 
 FILE = re.compile(r"\$store\$_(observation|action|reward|terminal)_ckpt\.(\d+)\.gz")
 NAMES = ("observation", "action", "reward", "terminal")
-PADDING = 3  # rows of zeros that Dopamine writes before each episode: its stack of 4 frames less one
 NPY = b"\x93NUMPY"
 CHUNK = 1 << 24  # bytes of frames unpacked at once
 
 
-def is_dqn_replay(path: Path) -> bool:
-    """Whether the file is one of a checkpoint's arrays, or the folder has such files."""
-    if path.is_dir():
-        return bool(dqn_replay_parts(path))
-    return FILE.fullmatch(path.name) is not None and head(path, 6, unpacked=True) == NPY
-
-
-def dqn_replay_parts(folder: Path) -> list[Path]:
-    """The observation files of a folder of checkpoints, by number: each stands for its checkpoint."""
-    found = {int(m[2]): p for p in folder.iterdir() if (m := FILE.fullmatch(p.name)) and m[1] == NAMES[0]}
-    return [found[k] for k in sorted(found)]
-
-
-def read_dqn_replay(
-    path: Path | str,
-    *,
-    timeout_at: int | None = None,
-    discrete_action: bool | None = None,
-    padding: int = PADDING,
-    share: float | None = None,
-) -> Imported:
-    """Steps of one checkpoint, oldest first; none is dropped. Frames are unpacked as they are read, into the memory they stay in.
+class DQNReplay(StepFormat):
+    """Steps of one checkpoint, oldest first. Frames are unpacked as they are read, into the memory they stay in.
 
     A checkpoint is `$store$_observation_ckpt.K.gz` [N, 84, 84] uint8, and beside it the same for action, reward and terminal, each
     a NumPy array inside gzip. Observations become [N, 1, 84, 84]: single frames, once each, to be stacked when they are drawn.
@@ -65,62 +45,69 @@ def read_dqn_replay(
       row of a checkpoint, which truncates its episode.
     - Dopamine sets terminal also after 27,000 steps: `timeout_at=27000`.
 
-    Args:
-        path: the observation file; the others lie beside it.
-        timeout_at: steps. An episode that ends terminated after exactly so many was truncated.
-        discrete_action: None: integer actions are discrete.
-        padding: rows of zeros before each episode that are none of its steps.
-        share: of the steps that is kept: whole episodes, drawn by the checkpoint's number, the last of which is cut. None: all. So
-            d3rlpy's `get_atari_transitions` takes 1 % of each of a game's 50 checkpoints.
-
-    Raises:
-        DataError: a file of the group is missing, damaged, of another type or length; it is named.
-
     Source: DQN Replay (Agarwal et al. 2020, arXiv:1907.04543), `batch_rl/baselines/replay_memory/logged_replay_buffer.py`, and
     Dopamine, `dopamine/replay_memory/circular_replay_buffer.py`.
     """
-    path = Path(path)
-    if share is not None and not 0 < share <= 1:
-        raise ConfigError(f"share is {share}; it is a part of the steps, above 0 and at most 1.")
-    group, notes = _group(path), list[str]()
-    arrays = {name: _small(group[name]) for name in NAMES[1:]}
-    with damaged(str(path)), unpacking() as now, open_gzip(path) as stream:
-        now.share = 1  # frames are read into the memory that they stay in; those that are drawn are copied twice
-        shape = _header(path, stream)
-        needs(str(path), int(math.prod(shape) * (1 + 2 * (share or 0))))
-        n = same_rows(str(path.parent), observation=np.broadcast_to(np.uint8(0), shape), **arrays)
-        terminal = flags(str(group["terminal"]), "terminal", arrays["terminal"])
-        blank = ~terminal & (arrays["action"] == 0) & (arrays["reward"] == 0)
-        stretches = _stretches(n, group, notes)
-        rows = _Rows(shape[1:], terminal, blank, stretches, padding)
-        for start, frames in _chunks(path, stream, shape):
-            rows.add(start, frames)
-    if not rows.n:
-        raise DataError(f"{path} has no steps.")
-    if left := int(rows.padding.sum()):
-        notes.append(f"{left} rows of zeros before episodes were left out: they are Dopamine's padding, no steps.")
-    origin, closing = rows.origin[: rows.n], rows.closing[: rows.n]
-    ended = terminal[origin] & ~closing
-    cut = np.r_[closing[1:], False] & ~closing & ~ended
-    if timeout_at is not None:
-        steps = ~closing
-        ended[steps], cut[steps], said = apply_time_limit(str(path), ended[steps], cut[steps], timeout_at, may_cut=False)
-        notes += said
-    action = typed_actions(str(path), arrays["action"], discrete_action)[origin]
-    with np.errstate(over="ignore"):  # what is too large is found below
-        reward = arrays["reward"].astype(np.float32)[origin]
-    finite(f"In {path}, rewards", reward, found="a number that is not finite as float32")
-    action[closing], reward[closing] = 0, 0
-    frames = rows.frames[: rows.n]
-    columns = {"observation": frames[:, None] if frames.ndim == 3 else frames, "action": action, "reward": reward}
-    columns |= {"terminated": ended, "truncated": cut, "closing": closing}
-    table = steps_from_rows(columns, np.array(rows.recorded))
-    if share is not None:
-        whole, table = table.n_transitions, _drawn(table, share, path)
-        notes.append(f"{table.n_transitions:,} of {whole:,} steps were drawn, by whole episodes.")
-    notes += count_notes(table, limits_known=timeout_at is not None)
-    others = {file.name: sha256_of(file) for name, file in group.items() if name != NAMES[0]}
-    return Imported(table, notes=notes, provenance={"format": "dqn_replay", "file": path.name, "others": others})
+
+    name = "dqn_replay"
+    description = "DQN Replay's checkpoints, $store$_observation_ckpt.N.gz and beside it"
+    padding: int = setting(3, "rows of zeros before each episode that are none of its steps: a stack of 4 frames less one", ge=0)
+    share: float | None = setting(
+        None,
+        "part of the steps that is kept: whole episodes, drawn by the checkpoint's number, the last of which is cut; so d3rlpy's "
+        "get_atari_transitions takes 1 % of each of a game's 50 checkpoints",
+        gt=0,
+        le=1,
+    )
+
+    @classmethod
+    def detect(cls, path: Path) -> bool:
+        """Looks for one of a checkpoint's arrays, or in a folder for such files."""
+        if path.is_dir():
+            return bool(cls.parts(path))
+        return FILE.fullmatch(path.name) is not None and head(path, 6, unpacked=True) == NPY
+
+    @classmethod
+    def parts(cls, folder: Path) -> list[Path]:
+        """The observation files, by number: each stands for its checkpoint."""
+        found = {int(m[2]): p for p in folder.iterdir() if (m := FILE.fullmatch(p.name)) and m[1] == NAMES[0]}
+        return [found[k] for k in sorted(found)]
+
+    def read(self, path: Path) -> Imported:
+        group, notes, source, share = _group(path), list[str](), str(path), self.share
+        arrays = {name: _small(group[name]) for name in NAMES[1:]}
+        with damaged(source), unpacking() as now, open_gzip(path) as stream:
+            now.share = 1  # frames are read into the memory that they stay in; those that are drawn are copied twice
+            shape = _header(path, stream)
+            needs(source, int(math.prod(shape) * (1 + 2 * (share or 0))))
+            n = same_rows(str(path.parent), observation=np.broadcast_to(np.uint8(0), shape), **arrays)
+            terminal = flags(str(group["terminal"]), "terminal", arrays["terminal"])
+            blank = ~terminal & (arrays["action"] == 0) & (arrays["reward"] == 0)
+            rows = _Rows(shape[1:], terminal, blank, _stretches(n, group, notes), self.padding)
+            for start, frames in _chunks(path, stream, shape):
+                rows.add(start, frames)
+        if not rows.n:
+            raise DataError(f"{path} has no steps.")
+        if left := int(rows.padding.sum()):
+            notes.append(f"{left} rows of zeros before episodes were left out: they are Dopamine's padding, no steps.")
+        origin, closing = rows.origin[: rows.n], rows.closing[: rows.n]
+        ended, steps = terminal[origin] & ~closing, ~closing
+        cut = np.r_[closing[1:], False] & steps & ~ended
+        ended[steps], cut[steps] = self.limited(source, ended[steps], cut[steps], notes, may_cut=False)
+        action = self.actions(source, arrays["action"])[origin]
+        with np.errstate(over="ignore"):  # what is too large is found below
+            reward = arrays["reward"].astype(np.float32)[origin]
+        finite(f"In {path}, rewards", reward, found="a number that is not finite as float32")
+        action[closing], reward[closing] = 0, 0
+        frames = rows.frames[: rows.n]
+        columns = {"observation": frames[:, None] if frames.ndim == 3 else frames, "action": action, "reward": reward}
+        columns |= {"terminated": ended, "truncated": cut, "closing": closing}
+        table = steps_from_rows(columns, np.array(rows.recorded))
+        if share is not None:
+            whole, table = table.n_transitions, _drawn(table, share, path)
+            notes.append(f"{table.n_transitions:,} of {whole:,} steps were drawn, by whole episodes.")
+        others = {file.name: sha256_of(file) for name, file in group.items() if name != NAMES[0]}
+        return Imported(table, notes=[*notes, *self.on_ends(table, limits_known=False)], provenance={"others": others})
 
 
 def _drawn(table: StepTable, share: float, path: Path) -> StepTable:

@@ -12,7 +12,7 @@ from ..errors import DataError
 from ..masks import ACTION_MASK, bare, mask_of
 from ..storage.legal import FINAL_ACTION_MASK
 from ..storage.steps import StepTable, steps_from_arrays
-from .imported import Array, apply_time_limit
+from .arrays import Array, apply_time_limit
 
 
 @dataclass(frozen=True)
@@ -70,34 +70,21 @@ def ends_of(rows: Array, steps: Array) -> tuple[Array, Array]:
     return final, last
 
 
-def join(parts: list[dict[str, Array]], source: str, names: list[str]) -> dict[str, Array]:
-    """The arrays of all episodes by name, one after the other.
-
-    Args:
-        parts: one an episode.
-        source: what an error names.
-        names: what each episode is called.
-
-    Raises:
-        DataError: an episode has other arrays than the first, or other entries in one; episode and array are named.
-    """
+def join(parts: list[dict[str, Array]], names: list[str]) -> dict[str, Array]:
+    """The arrays of all episodes (`parts`, whose `names` errors say) by name, one after the other; all have the same."""
     first = parts[0]
     for part, name in zip(parts, names, strict=True):
         if odd := sorted(part.keys() ^ first.keys()):
-            raise DataError(f"{source}: {name} has other arrays than {names[0]} ({odd[0]!r}).")
+            raise DataError(f"{name} has other arrays than {names[0]}: only one of them has {odd[0]!r}.")
         for key, array in part.items():
             if array.shape[1:] != first[key].shape[1:]:
                 theirs, ours = list(array.shape[1:]), list(first[key].shape[1:])
-                raise DataError(f"{source}: {key!r} has entries of shape {theirs} in {name} and {ours} in {names[0]}.")
+                raise DataError(f"{name}: {key!r} has entries of shape {theirs}, and in {names[0]} of {ours}.")
     return {key: np.concatenate([part[key] for part in parts]) for key in first}
 
 
 def join_actions(source: str, leaves: Mapping[str, Array]) -> tuple[Array, list[str]]:
-    """Actions that are one array, or the entries of several side by side [N, A], with a note on their order.
-
-    Raises:
-        DataError: one of several is not of numbers that can stand beside others.
-    """
+    """Actions that are one array, or the entries of several arrays of floats side by side [N, A], with a note on their order."""
     if len(leaves) == 1:
         return next(iter(leaves.values())), []
     if whole := [name for name, array in leaves.items() if array.dtype.kind not in "f"]:

@@ -14,19 +14,9 @@ import numpy as np
 
 from ..errors import DataError
 from ..storage.steps import steps_from_arrays
+from .arrays import Array, flags, one_column, same_rows
+from .format import RENAME, Imported, Plan, StepFormat, row_stretches, where
 from .hdf5.arrays import arrays_below, attribute, find, find_group, is_hdf5, listed, open_hdf5, read_rows, scalar
-from .imported import (
-    Array,
-    Imported,
-    Plan,
-    apply_time_limit,
-    count_notes,
-    flags,
-    one_column,
-    same_rows,
-    typed_actions,
-)
-from .stretches import row_stretches, where
 from .untrusted import restricted_pickle
 from .untrusted.archives import head
 from .untrusted.restricted_pickle import KeptObject
@@ -60,24 +50,8 @@ _CLASSES: dict[tuple[str, str], Any] = {
 }
 
 
-def is_tianshou(path: Path) -> bool:
-    """Whether the file is HDF5 with a Batch of rows, or a pickle that begins with one of Tianshou's classes."""
-    if not is_hdf5(path):
-        start = head(path, 256, unpacked=True)
-        return start[:1] == b"\x80" and b"tianshou.data.buffer" in start
-    with open_hdf5(path) as file:
-        rows = find_group(file, ROWS)
-        return rows is not None and {"obs", "act"} <= set(rows)
-
-
-def read_tianshou(
-    path: Path | str,
-    *,
-    timeout_at: int | None = None,
-    discrete_action: bool | None = None,
-    rename: Mapping[str, str] | None = None,
-) -> Imported:
-    """Steps of a Tianshou replay buffer, the oldest first, those of each environment together; none is dropped.
+class Tianshou(StepFormat):
+    """Steps of a Tianshou replay buffer, the oldest first, those of each environment together.
 
     Reads obs [N, ...] (or a group of such arrays), act, rew, terminated, truncated (in versions before 0.5 done, which becomes
     terminated), obs_next where it was kept, and info/*: each array of N numbers becomes the column `info/NAME`.
@@ -91,115 +65,75 @@ def read_tianshou(
     - With stack_num above 1 observations are the frames that stacks are made of: `sampler.frames` makes them again.
     - A pickle names Tianshou's classes; what they hold is read, and none of them is imported. Tensors in it are refused.
 
-    Args:
-        path: the file.
-        timeout_at: steps. The step of that number in an episode truncates it, whatever the file says.
-        discrete_action: None: integer actions in one column are discrete.
-        rename: what this file calls an array, by d3ray's word.
-
-    Raises:
-        DataError: damaged, an array missing or of objects, lengths that differ, NaN or infinity (column and row are named), an
-            empty buffer, or a pickle with anything else than buffers, arrays and plain containers.
-
     Source: Tianshou 2.0.1, `tianshou/data/buffer/buffer_base.py`, `manager.py` and `tianshou/data/utils/converter.py`.
     """
-    plan = plan_tianshou(path, timeout_at=timeout_at, discrete_action=discrete_action, rename=rename)
-    steps = plan.parts[0]().steps
-    return Imported(steps, notes=[*plan.notes, *plan.said(steps)], provenance=plan.provenance)
 
+    name = "tianshou"
+    description = "Tianshou's replay buffers, of save_hdf5 or pickled"
+    rename: Mapping[str, str] = RENAME
 
-def plan_tianshou(
-    path: Path | str,
-    *,
-    timeout_at: int | None = None,
-    discrete_action: bool | None = None,
-    rename: Mapping[str, str] | None = None,
-    n_bytes: int | None = None,
-) -> Plan:
-    """How the file is read in stretches of whole episodes: its flags are read, nothing else. Raises as `read_tianshou`.
+    @classmethod
+    def detect(cls, path: Path) -> bool:
+        """Looks for HDF5 with a Batch of rows, or a pickle that begins with one of Tianshou's classes."""
+        if not is_hdf5(path):
+            start = head(path, 256, unpacked=True)
+            return start[:1] == b"\x80" and b"tianshou.data.buffer" in start
+        with open_hdf5(path) as file:
+            rows = find_group(file, ROWS)
+            return rows is not None and {"obs", "act"} <= set(rows)
 
-    Args:
-        path: as `read_tianshou`, and so are the following ones but for the last.
-        timeout_at: steps.
-        discrete_action: whether actions are discrete.
-        rename: arrays by their usual names.
-        n_bytes: of a stretch, where no episode has more; None: all of the file. A pickle is read whole.
-    """
-    source = str(path)
-    with _open(path, rename) as buffer:
-        rows, last = buffer.order()
-        end_names = [word for word in ("terminated", "truncated") if word in buffer.found]
-        ends = {word: flags(source, name := buffer.found[word], buffer.read(name, _runs(rows))) for word in end_names}
-        row_bytes = sum(a.dtype.itemsize * int(np.prod(a.shape[1:])) for a in buffer.columns.values())
-        stack = buffer.state("stack_num")
-        notes = list(buffer.notes)
-    truncated = ends.get("truncated", np.zeros(len(rows), bool))
-    terminated = ends["terminated"] & ~truncated if buffer.found["terminated"] == "done" else ends["terminated"]
-    truncated = (truncated | last) & ~terminated
-    if isinstance(stack, int) and stack > 1:
-        notes.append(
-            f"The buffer stacked {stack} frames when it was asked: observations are frames, train with sampler.frames={stack}."
+    def plan(self, path: Path, n_bytes: int | None) -> Plan:
+        """Stretches of whole episodes: flags are read for it, nothing else. A pickle is one."""
+        source = str(path)
+        with _open(path, self.rename) as buffer:
+            rows, last = buffer.order()
+            end_names = [word for word in ("terminated", "truncated") if word in buffer.found]
+            ends = {word: flags(source, name := buffer.found[word], buffer.read(name, _runs(rows))) for word in end_names}
+            row_bytes = sum(a.dtype.itemsize * int(np.prod(a.shape[1:])) for a in buffer.columns.values())
+            stack, notes = buffer.state("stack_num"), list(buffer.notes)
+        truncated = ends.get("truncated", np.zeros(len(rows), bool))
+        terminated = ends["terminated"] & ~truncated if buffer.found["terminated"] == "done" else ends["terminated"]
+        if isinstance(stack, int) and stack > 1:
+            notes.append(
+                f"The buffer stacked {stack} frames when it was asked: observations are frames, train with sampler.frames={stack}."
+            )
+        terminated, truncated = self.limited(source, terminated, (truncated | last) & ~terminated, notes, may_cut=False)
+        stretches = row_stretches(terminated | truncated, n_bytes // row_bytes if n_bytes and is_hdf5(path) else None)
+        return Plan(
+            tuple(partial(self._read, path, one.start, _runs(rows[one]), terminated[one], truncated[one]) for one in stretches),
+            tuple(row_bytes * (one.stop - one.start) for one in stretches),
+            notes=tuple(notes),
+            said=partial(self.on_ends, limits_known="truncated" in ends),
         )
-    if timeout_at is not None:
-        terminated, truncated, said = apply_time_limit(source, terminated, truncated, timeout_at, may_cut=False)
-        notes += said
-    most = None if n_bytes is None or not is_hdf5(Path(path)) else n_bytes // row_bytes
-    stretches = row_stretches(terminated | truncated, most)
-    parts = tuple(
-        partial(_read_stretch, path, rename, one.start, _runs(rows[one]), terminated[one], truncated[one], discrete_action)
-        for one in stretches
-    )
-    limits_known = "truncated" in ends or timeout_at is not None
-    about = {"format": "tianshou", "file": Path(path).name}
-    sizes = tuple(row_bytes * (one.stop - one.start) for one in stretches)
-    return Plan(parts, sizes, about, tuple(notes), partial(count_notes, limits_known=limits_known))
 
-
-def _read_stretch(
-    path: Path | str,
-    rename: Mapping[str, str] | None,
-    start: int,
-    runs: list[slice],
-    terminated: Array,
-    truncated: Array,
-    discrete_action: bool | None,
-) -> Imported:
-    """The steps in some runs of rows, which are whole episodes."""
-    source = where(path, start)
-    with _open(path, rename) as buffer:
-        found = buffer.found
-        steps = steps_from_arrays(
-            plain(buffer.tree(found["observations"], runs)),
-            typed_actions(source, buffer.read(found["actions"], runs), discrete_action),
-            one_column(source, found["rewards"], buffer.read(found["rewards"], runs)),
-            terminated,
-            truncated,
-            next_observations=plain(buffer.tree(found["next_observations"], runs)) if "next_observations" in found else None,
-            extra={name: buffer.read(name, runs) for name in buffer.infos},
-            source=source,
-        )
-    return Imported(steps)
+    def _read(self, path: Path, start: int, runs: list[slice], terminated: Array, truncated: Array) -> Imported:
+        """The steps in some runs of rows, which are whole episodes."""
+        source = where(path, start)
+        with _open(path, self.rename) as buffer:
+            found = buffer.found
+            steps = steps_from_arrays(
+                plain(buffer.tree(found["observations"], runs)),
+                self.actions(source, buffer.read(found["actions"], runs)),
+                one_column(source, found["rewards"], buffer.read(found["rewards"], runs)),
+                terminated,
+                truncated,
+                next_observations=plain(buffer.tree(found["next_observations"], runs)) if "next_observations" in found else None,
+                extra={name: buffer.read(name, runs) for name in buffer.infos},
+                source=source,
+            )
+        return Imported(steps)
 
 
 @dataclass(frozen=True)
 class _Buffer:
-    """A buffer, in a file or in memory.
-
-    Attributes:
-        source: what an error names.
-        columns: of its rows, by their names in the Batch, groups joined by "/": N rows each, filled or not.
-        found: the name of each of d3ray's words that is there; of a group, its own.
-        infos: columns beside these, of a number a row.
-        notes: sentences on what is not read.
-        state: what the buffer says of itself by such a name: a number, an array, or None.
-    """
+    """A buffer, in a file or in memory."""
 
     source: str
-    columns: Mapping[str, Any]
-    found: Mapping[str, str]
-    infos: list[str]
-    notes: list[str]
-    state: Callable[[str], Any]
+    columns: Mapping[str, Any]  # of its rows, by their names in the Batch, groups joined by "/": N rows each, filled or not
+    found: Mapping[str, str]  # the name of each of d3ray's words that is there; of a group, its own
+    infos: list[str]  # columns beside these, of a number a row
+    notes: list[str]  # sentences on what is not read
+    state: Callable[[str], Any]  # what the buffer says of itself by such a name: a number, an array, or None
 
     def order(self) -> tuple[Array, Array]:
         """The filled rows, environment by environment and there the oldest first, and where the last row of each is [N]."""
@@ -247,7 +181,7 @@ def _whole(value: Any) -> Array | None:
 
 
 @contextmanager
-def _open(path: Path | str, rename: Mapping[str, str] | None) -> Generator[_Buffer]:
+def _open(path: Path | str, rename: Mapping[str, str]) -> Generator[_Buffer]:
     source = str(path)
     if not is_hdf5(Path(path)):
         held = restricted_pickle.load(path, names=_CLASSES)
@@ -283,7 +217,7 @@ def _columns(source: str, batch: Mapping[str, Any]) -> dict[str, Array]:
     return found
 
 
-def _buffer(source: str, there: Mapping[str, Any], state: Callable[[str], Any], rename: Mapping[str, str] | None) -> _Buffer:
+def _buffer(source: str, there: Mapping[str, Any], state: Callable[[str], Any], rename: Mapping[str, str]) -> _Buffer:
     tops = dict.fromkeys(name.partition("/")[0] for name in there)
     found = names_in([*tops, *there], NAMES, REQUIRED, source, rename, "tianshou")
     needed = {name: there[name] for word in found.values() for name in _inside(word, there)}

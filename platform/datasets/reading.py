@@ -15,8 +15,8 @@ import numpy as np
 
 from ...data.config import Config
 from ...data.errors import D3rayError
-from ...data.formats.imported import Ends, Imported, Plan
-from ...data.formats.registry import plan
+from ...data.formats.format import Ends, Imported, Plan
+from ...data.formats.registry import plan, read
 from ...data.formats.untrusted.unpacking import fits_whole
 from ...data.spec import Environment, Spec
 from ...data.storage.files import storage_errors
@@ -189,7 +189,7 @@ def size_of(path: Path) -> int:
 def _read_file(item: Source, format: str | None, options: Mapping[str, Any]) -> tuple[StepTable, str]:
     """All of a file or folder, which is copied first where it is elsewhere."""
     with local_copy(item.path) as path, _called(item, str(path)):
-        return _told(item, plan(path, format, **options).parts[0](), path)
+        return _told(item, read(path, format, **options), path)
 
 
 def _read_part(item: Source, read: Callable[[], Imported], is_first: bool) -> tuple[StepTable, str]:

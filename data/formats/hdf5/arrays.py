@@ -14,7 +14,7 @@ import numpy as np
 from h5py import h5l  # pyright: ignore[reportAttributeAccessIssue]
 
 from ...errors import DataError
-from ..imported import Array, damaged, existing_file, native, same_rows
+from ..arrays import Array, damaged, existing_file, native, same_rows
 from ..untrusted.unpacking import DEFLATE, ROW, needs, unpacking, unpacks
 
 _MOST_LINKS = 16  # that lead from one to the next
@@ -25,11 +25,7 @@ _SPARE = 1 << 12  # bytes of a chunk that filters add, as a checksum
 
 @contextmanager
 def open_hdf5(path: Path | str) -> Generator[h5py.File]:
-    """The file, opened for reading; what h5py raises inside becomes a `DataError`.
-
-    Raises:
-        DataError: not there, not HDF5, cut short or damaged.
-    """
+    """The file, opened for reading; what h5py raises inside becomes a `DataError`."""
     path = existing_file(path)
     if not is_hdf5(path):
         raise DataError(f"{path} is not an HDF5 file.")
@@ -45,9 +41,7 @@ def is_hdf5(path: Path) -> bool:
 def node(group: h5py.Group, name: str) -> h5py.Group | h5py.Dataset | None:
     """What is of that name, or None where there is nothing. Links within the file are followed, one by one.
 
-    Raises:
-        DataError: it lies in another file, which one from elsewhere has no business to name and which is not opened: on the way
-            is a link there, or an array's values are there. Or one link leads to another again and again.
+    What lies in another file, which one from elsewhere has no business to name, is refused and not opened.
     """
     here: Any = group
     ahead, followed = _steps(name), 0
@@ -97,11 +91,7 @@ def read_array(file: h5py.File, name: str) -> Array | None:
 
 
 def read_rows(dataset: h5py.Dataset, name: str, rows: slice | None = None) -> Array:
-    """The numbers of an array, or of some of its rows.
-
-    Raises:
-        DataError: it holds something else than numbers or booleans.
-    """
+    """The numbers of an array, or of some of its rows."""
     if dataset.shape is None or dataset.dtype.kind not in "biuf":
         raise DataError(f"{dataset.file.filename}: {name!r} holds {dataset.dtype}, not numbers.")
     count_bytes(dataset, name, rows)
@@ -109,11 +99,7 @@ def read_rows(dataset: h5py.Dataset, name: str, rows: slice | None = None) -> Ar
 
 
 def count_bytes(dataset: h5py.Dataset, name: str, rows: slice | None = None) -> None:
-    """Counts the bytes of an array, or of some of its rows, before they are read: a file may declare rows that it does not store.
-
-    Raises:
-        DataError: they are too many, or a chunk is not what it is declared to be.
-    """
+    """Counts bytes of an array, or of some of its rows, before they are read: a file may declare rows that it does not store."""
     source, shape = f"{dataset.file.filename}: {name!r}", dataset.shape or ()
     n = 1 if not shape else shape[0] if rows is None else len(range(*rows.indices(shape[0])))
     unpacks(source, n * (math.prod(shape[1:]) * dataset.dtype.itemsize + ROW))
@@ -138,17 +124,12 @@ def _check_chunks(dataset: h5py.Dataset, chunk_bytes: int, source: str) -> None:
 
 
 def find_arrays(
-    file: h5py.File, required: tuple[str, ...], optional: tuple[str, ...], kind: str, rename: Mapping[str, str] | None = None
+    file: h5py.File, required: tuple[str, ...], optional: tuple[str, ...], kind: str, rename: Mapping[str, str]
 ) -> dict[str, h5py.Dataset]:
-    """Those of the arrays that are there, all of one length. `rename` has what the file calls an array, by its usual name.
-
-    Raises:
-        DataError: a required or a renamed one is not (it is named, and so is what the file has), lengths differ, or there are no
-            rows.
-    """
-    called = {name: (rename or {}).get(name, name) for name in (*required, *optional)}
+    """Those of the arrays that are there, all of one length. `rename` has what the file calls an array, by its usual name."""
+    called = {name: rename.get(name, name) for name in (*required, *optional)}
     there = {name: dataset for name, said in called.items() if (dataset := find(file, said)) is not None}
-    for name in (*required, *(rename or {})):
+    for name in (*required, *rename):
         if name not in there:
             raise DataError(f"{file.filename} is not {kind} file: it has no {called[name]!r}, only {listed(file)}.")
     same_rows(file.filename, **there)  # from the headers, before anything is loaded
@@ -173,11 +154,7 @@ def listed(file: h5py.File) -> str:
 
 
 def arrays_below(group: h5py.Group, what: str) -> Iterator[tuple[str, h5py.Dataset]]:
-    """All arrays below a group by their names, groups joined by '/'.
-
-    Raises:
-        DataError: there are too many, as where a group holds itself; `what` is named. And as `node`.
-    """
+    """All arrays below a group by their names, groups joined by '/'."""
     seen = 0
 
     def below(inside: h5py.Group, prefix: str) -> Iterator[tuple[str, h5py.Dataset]]:
@@ -195,11 +172,7 @@ def arrays_below(group: h5py.Group, what: str) -> Iterator[tuple[str, h5py.Datas
 
 
 def attribute(node: h5py.Group | h5py.Dataset, name: str) -> Any:
-    """An attribute as Python's own value, a list of them, or None where there is none; texts of bytes are decoded.
-
-    Raises:
-        DataError: it would take more memory than may be made of the file.
-    """
+    """An attribute as Python's own value, a list of them, or None where there is none; texts of bytes are decoded."""
     if name not in node.attrs:
         return None
     about = node.attrs.get_id(name)

@@ -10,16 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ConfigError, DataError
+from ...config import setting
+from ...errors import DataError
 from ...masks import ACTION_MASK
 from ...spec import Environment, Spec
 from ...storage.json_text import parse_json
 from ...storage.schema import check_spec, infer_spec, kinds_of, largest_numbers
 from ...storage.steps import StepTable, counting_from
+from ..arrays import Array, finite, flags, one_column, typed_actions
+from ..format import Imported, Plan, StepFormat, stretches, where
 from ..hdf5.arrays import find_group, is_hdf5, open_hdf5
-from ..imported import Array, Imported, Plan, count_notes, finite, flags, one_column, typed_actions
 from ..runs import Runs, ends_of, join, join_actions
-from ..stretches import stretches, where
 from ..untrusted.values import json_file
 from .lengths import Fault, Short, fault_of, left_out, none_left
 from .spaces import Json, leaves, parse_space, starts_of, to_spec
@@ -32,26 +33,8 @@ UNLIKE = " (not alike in all episodes)"
 KEPT = ("dataset_id", "minari_version", "algorithm_name", "author", "code_permalink", "ref_min_score", "ref_max_score")
 
 
-def is_minari(path: Path) -> bool:
-    """Whether the path is a dataset's folder, its `data` folder, or an HDF5 file with groups `episode_0`, `episode_1` and so on."""
-    if path.is_dir():
-        return _data_folder(path) is not None
-    if not is_hdf5(path):
-        return False
-    with open_hdf5(path) as file:
-        first = find_group(file, "episode_0")
-        return first is not None and set(PARTS) <= set(first)
-
-
-def minari_parts(folder: Path) -> list[Path]:
-    """The folder, where it is a dataset."""
-    return [folder] if _data_folder(folder) else []
-
-
-def read_minari(
-    path: Path | str, *, timeout_at: int | None = None, discrete_action: bool | None = None, short: Short = "leave out"
-) -> Imported:
-    """Steps of a Minari dataset, by the numbers of its episodes; none of an episode that is read is dropped.
+class Minari(StepFormat):
+    """Steps of a Minari dataset, by the numbers of its episodes.
 
     An episode without steps, and one whose arrays have not the rows that its steps need, is left out, and a note names it.
 
@@ -70,81 +53,86 @@ def read_minari(
     Spaces, environment id and its keyword arguments come from `metadata.json`, or from the file's attributes (Minari before 0.5);
     an HDF5 file without either says nothing of them.
 
-    Args:
-        path: the dataset's folder, its `data` folder, or the HDF5 file.
-        timeout_at: steps. The step of that number in an episode truncates it, whatever the file says.
-        discrete_action: None: what the action space says, and without one, whether actions are integers in one column.
-        short: episodes with as many observations as steps, as in published antmaze files: "leave out", or "keep", where row t is
-            what was seen before action t and the final observation is missing.
-
-    Raises:
-        DataError: an episode or a part of one is missing or damaged, there are not as many episodes or steps as the metadata say,
-            no episode can be read, spaces are not those of the arrays, NaN or infinity (the episode is named).
-        ConfigError: `short` is something else.
-
     Source: Minari 0.5.4, `minari/dataset/_storages` and `minari/serialization.py`.
     """
-    return _read(Path(path), timeout_at=timeout_at, discrete_action=discrete_action, short=short)
 
+    name = "minari"
+    description = "Minari's folder (HDF5 or Arrow storage), or its HDF5 file"
+    short: Short = setting(
+        "leave out",
+        "episodes with as many observations as steps, as in published antmaze files: leave out, or keep, where row t is what was "
+        "seen before action t and the final observation is missing",
+    )
 
-def plan_minari(path: Path | str, *, n_bytes: int | None = None, **options: Any) -> Plan:
-    """How a dataset is read in stretches of episodes: one in HDF5, others are read at once. Raises as `read_minari`.
+    @classmethod
+    def detect(cls, path: Path) -> bool:
+        """Knows a dataset's folder, its `data` folder, and an HDF5 file with groups `episode_0`, `episode_1` and so on."""
+        if path.is_dir():
+            return _data_folder(path) is not None
+        if not is_hdf5(path):
+            return False
+        with open_hdf5(path) as file:
+            first = find_group(file, "episode_0")
+            return first is not None and set(PARTS) <= set(first)
 
-    Args:
-        path: as `read_minari`.
-        n_bytes: of a stretch, where no episode has more; None: all of it.
-        options: as `read_minari`.
-    """
-    place = _find(Path(path))
-    if n_bytes is None or place.storage != "hdf5":
-        return Plan((partial(read_minari, path, **options),), (0,))
-    outline, short = hdf5_outline(place.data), _checked(options.get("short", "leave out"))
-    steps = np.array([one.rows["rewards"] for one in outline])
-    place.check(Path(path), len(steps), int(steps.sum()))
-    faults = {str(k): fault for k, one in enumerate(outline) if (fault := fault_of(one.rows, short))}
-    readable = np.array([str(k) not in faults for k in range(len(outline))])
-    if not readable.any():
-        raise none_left(str(path), faults)
-    at, infos = int(readable.argmax()), [one.infos for one, kept in zip(outline, readable, strict=True) if kept]
-    unlike = frozenset(name for name in {n for one in infos for n in one} if len({one.get(name) for one in infos}) > 1)
-    first = next(place.episodes(place.leaves(), slice(at, at + 1)))
-    arrays = (first.observations, first.actions, first.infos, first.flat)
-    sizes = steps * readable * (sum(array.nbytes for part in arrays for array in part.values()) // int(steps[at]) + 1)
-    found = _with_any(stretches(sizes, n_bytes), readable)
-    parts = tuple(partial(_read, Path(path), some, unlike, **options) for some in found)
-    said = partial(count_notes, limits_known=True)
-    of_parts = tuple(int(sizes[some].sum()) for some in found)
-    return Plan(parts, of_parts, place.about(Path(path)), tuple(left_out(faults, len(outline))), said)
+    @classmethod
+    def parts(cls, folder: Path) -> list[Path]:
+        """The folder, where it is a dataset."""
+        return [folder] if _data_folder(folder) else []
 
+    def plan(self, path: Path, n_bytes: int | None) -> Plan:
+        """Stretches of episodes of HDF5; other storages are read at once."""
+        place = _find(path)
+        if n_bytes is None or place.storage != "hdf5":
+            return super().plan(path, n_bytes)
+        outline = hdf5_outline(place.data)
+        steps = np.array([one.rows["rewards"] for one in outline])
+        place.check(path, len(steps), int(steps.sum()))
+        faults = {str(k): fault for k, one in enumerate(outline) if (fault := fault_of(one.rows, self.short))}
+        readable = np.array([str(k) not in faults for k in range(len(outline))])
+        if not readable.any():
+            raise none_left(str(path), faults)
+        at, infos = int(readable.argmax()), [one.infos for one, kept in zip(outline, readable, strict=True) if kept]
+        unlike = frozenset(name for name in {n for one in infos for n in one} if len({one.get(name) for one in infos}) > 1)
+        first = next(place.episodes(place.leaves(), slice(at, at + 1)))
+        arrays = (first.observations, first.actions, first.infos, first.flat)
+        sizes = steps * readable * (sum(array.nbytes for part in arrays for array in part.values()) // int(steps[at]) + 1)
+        found = _with_any(stretches(sizes, n_bytes), readable)
+        return Plan(
+            tuple(partial(self._read, path, some, unlike) for some in found),
+            tuple(int(sizes[some].sum()) for some in found),
+            place.about(),
+            tuple(left_out(faults, len(outline))),
+            partial(self.on_ends, limits_known=True),
+        )
 
-def _read(
-    path: Path,
-    some: slice | None = None,
-    unlike: frozenset[str] = frozenset(),
-    timeout_at: int | None = None,
-    discrete_action: bool | None = None,
-    short: Short = "leave out",
-) -> Imported:
-    """All episodes, or some, without the infos that are unlike others; then without words on how they end, and on lengths."""
-    place = _find(path)
-    spaces, inner = place.spaces(), place.leaves()
-    found = _Found(inner, unlike, _checked(short))
-    for stored in place.episodes(inner, some or slice(None)):
-        found.add(stored)
-    if some is None:
-        place.check(path, len(found.names) + len(found.faults), found.n_steps)
-    if not found.names:
-        raise none_left(str(path), found.faults)
-    source = str(path) if some is None else where(path, some.start, "episode")
-    with counting_from(starts_of(spaces)):
-        runs, notes = found.runs(source, discrete_action)
-        steps, said = runs.steps(source, timeout_at)
-    own = discrete_action is not None
-    spec = _spec(spaces, steps, source, place.said_in, own_action=own) if len(spaces) == len(SPACES) else None
-    environment, env_notes = _environment(place)
-    notes = [*notes, *env_notes, *said, *(count_notes(steps, limits_known=True) if some is None else ())]
-    notes = [*(left_out(found.faults, len(found.names) + len(found.faults)) if some is None else ()), *notes]
-    return Imported(steps, spec, environment, notes=notes, provenance=place.about(path))
+    def read(self, path: Path) -> Imported:
+        return self._read(path)
+
+    def _read(self, path: Path, some: slice | None = None, unlike: frozenset[str] = frozenset()) -> Imported:
+        """All episodes, or some, without the infos that are unlike others; then without words on how they end, and on lengths."""
+        place = _find(path)
+        spaces, inner = place.spaces(), place.leaves()
+        found = _Found(inner, unlike, self.short)
+        for stored in place.episodes(inner, some or slice(None)):
+            found.add(stored)
+        n = len(found.names) + len(found.faults)
+        if some is None:
+            place.check(path, n, found.n_steps)
+        if not found.names:
+            raise none_left(str(path), found.faults)
+        source = str(path) if some is None else where(path, some.start, "episode")
+        with counting_from(starts_of(spaces)):
+            runs, notes = found.runs(source, self.discrete_action)
+            steps, said = runs.steps(source, self.timeout_at)
+        spec = None
+        if len(spaces) == len(SPACES):
+            spec = _spec(spaces, steps, source, place.said_in, own_action=self.discrete_action is not None)
+        environment, env_notes = _environment(place)
+        notes = [*notes, *env_notes, *said]
+        if some is None:
+            notes = [*left_out(found.faults, n), *notes, *self.on_ends(steps, limits_known=True)]
+        return Imported(steps, spec, environment, notes=notes, provenance=place.about())
 
 
 SPACES = {"observations": "observation_space", "actions": "action_space"}
@@ -175,10 +163,10 @@ class _Place:
             if isinstance(total, int) and total != there:
                 raise DataError(f"{path} has {there} {what}; {self.said_in} says {total}.")
 
-    def about(self, path: Path) -> dict[str, Any]:
+    def about(self) -> dict[str, Any]:
         """For the provenance."""
         kept = {key: self.metadata[key] for key in KEPT if self.metadata.get(key)}
-        return {"format": "minari", "file": path.name, "storage": self.storage} | ({"metadata": kept} if kept else {})
+        return {"storage": self.storage} | ({"metadata": kept} if kept else {})
 
 
 def _data_folder(path: Path) -> Path | None:
@@ -248,7 +236,7 @@ class _Found:
             else:
                 stored.left_out.add(f"infos/{name}" + UNLIKE * (name in self.unlike))
         self.left_out |= stored.left_out
-        self.names.append(stored.name.rpartition(", ")[2])
+        self.names.append(stored.name)
         kept = n if stored.final_missing else n + 1
         self.observations.append({name: array[:kept] for name, array in stored.observations.items()})
         self.steps.append(parts)
@@ -258,7 +246,7 @@ class _Found:
         self._same_infos()
         if self.left_out:
             notes.append(f"Left out, being no numbers of each step: {', '.join(sorted(self.left_out))}.")
-        columns, observations = join(self.steps, source, self.names), join(self.observations, source, self.names)
+        columns, observations = join(self.steps, self.names), join(self.observations, self.names)
         lengths = np.array([len(part["rewards"]) for part in self.steps])
         rows = np.array([len(next(iter(part.values()))) for part in self.observations])
         final, last = ends_of(rows, lengths)
@@ -296,12 +284,6 @@ class _Found:
                 self.left_out.add(f"infos/{name.removeprefix('info/')}{UNLIKE}")
                 for part in self.steps:
                     part.pop(name, None)
-
-
-def _checked(short: Any) -> Short:
-    if short not in ("leave out", "keep"):
-        raise ConfigError(f"short is {short!r}; choose from 'leave out', 'keep'.")
-    return short
 
 
 def _with_any(found: list[slice], readable: Array) -> list[slice]:

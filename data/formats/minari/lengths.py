@@ -26,12 +26,7 @@ class Fault:
 
 
 def fault_of(rows: Mapping[str, int], short: Short) -> Fault | None:
-    """What is wrong with the lengths of an episode; None: nothing is.
-
-    Args:
-        rows: of each array, by its place: "rewards", "actions/arm", "observations/camera".
-        short: whether episodes with as many observations as steps are read.
-    """
+    """What is wrong with the `rows` of an episode's arrays, by place ("rewards", "actions/arm"); None: nothing is."""
     if not (n := rows["rewards"]):
         return Fault("empty", "there are no steps")
     seen = {place: length for place, length in rows.items() if place.partition("/")[0] == "observations"}
@@ -46,12 +41,7 @@ def fault_of(rows: Mapping[str, int], short: Short) -> Fault | None:
 
 
 def left_out(faults: Mapping[str, Fault], n: int) -> list[str]:
-    """Sentences on episodes that are not read: how many of the `n`, which, and the way round.
-
-    Args:
-        faults: by number of the episode, as text.
-        n: episodes there are.
-    """
+    """Sentences on episodes that are not read, by their numbers as text: how many of the `n`, which, and the way round."""
     notes: list[str] = []
     for kind, why in (
         ("empty", "have no steps"),

@@ -14,11 +14,7 @@ Json = dict[str, Any]
 
 
 def parse_space(text: Any, where: str) -> Json:
-    """The JSON of a space, every part of a kind that Minari has.
-
-    Raises:
-        DataError: it is no such JSON.
-    """
+    """The JSON of a space, every part of a kind that Minari has."""
     try:
         space: Any = parse_json(text) if isinstance(text, str) else text
         to_spec(space)

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import DataError
+from ..arrays import Array, damaged
 from ..hdf5.arrays import arrays_below, attribute, find_group, open_hdf5, read_rows
-from ..imported import Array, damaged
 from ..tabular.arrow_columns import array_of
 from ..tabular.arrow_file import read_arrow
 from ..tabular.encoded_images import decode_images, is_encoded
@@ -145,8 +145,6 @@ def _holds(dataset: h5py.Dataset) -> bool:
 
 def _read(dataset: h5py.Dataset, place: str, where: str, shape: tuple[int, ...] | None) -> Array | None:
     """Numbers, or images from JPEG; None for text and what is no array."""
-    if dataset.external or dataset.is_virtual:
-        raise DataError(f"{where}: the values of {place!r} lie in another file.")
     if not _holds(dataset):
         return None
     if h5py.check_vlen_dtype(dataset.dtype) == np.uint8:

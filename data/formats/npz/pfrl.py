@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from ...errors import DataError
-from ...storage.steps import steps_from_arrays
-from ..imported import Array, Imported, apply_time_limit, count_notes, flags, one_column, same_rows, typed_actions
-from ..untrusted.values import names_in
-from .steps import npz_names, open_npz
+from ..arrays import Array, flags, one_column
+from ..format import RENAME, Imported, StepFormat
+from .steps import npz_names, read_rows_of
 
 NAMES = {  # d3ray's word: PFRL's
     "observations": ("state",),
@@ -26,19 +24,8 @@ NAMES = {  # d3ray's word: PFRL's
 REQUIRED = ("observations", "actions", "rewards", "next_observations", "terminated")
 
 
-def is_pfrl(path: Path) -> bool:
-    """Whether the file is an archive with PFRL's five arrays."""
-    return {NAMES[word][0] for word in REQUIRED} <= set(npz_names(path))
-
-
-def read_pfrl(
-    path: Path | str,
-    *,
-    timeout_at: int | None = None,
-    discrete_action: bool | None = None,
-    rename: Mapping[str, str] | None = None,
-) -> Imported:
-    """Steps of a PFRL replay buffer that was exported as arrays, one transition a row; none is dropped.
+class PFRL(StepFormat):
+    """Transitions of a PFRL buffer, the oldest first.
 
     Reads state [N, ...], action, reward, next_state [N, ...], is_state_terminal; where present env_id and log_prob. Write it with
 
@@ -52,54 +39,47 @@ def read_pfrl(
     - A buffer with num_steps above 1 keeps windows of several transitions, which are refused: items must be single ones.
     - PFRL's own file of a buffer is a pickle of its classes; that is refused, export arrays.
 
-    Args:
-        path: the file.
-        timeout_at: steps. The step of that number in an episode truncates it, whatever the file says.
-        discrete_action: None: integer actions in one column are discrete.
-        rename: what this file calls an array, by d3ray's word (`observations`, `next_observations`, `environment`, ...).
-
-    Raises:
-        DataError: not an archive, damaged, an array missing or of objects, lengths that differ, NaN or infinity (column and row are
-            named), no rows, or windows of several steps.
-
     Source: PFRL 0.4.0, `pfrl/replay_buffers/replay_buffer.py` and `pfrl/replay_buffer.py`.
     """
-    source = str(path)
-    with open_npz(path) as archive:
-        found = names_in(archive.names, NAMES, REQUIRED, source, rename, "pfrl")
-        raw = {word: archive.read(name) for word, name in found.items()}
-        notes = archive.left_out()
-    if raw["rewards"].ndim == 2 and raw["rewards"].shape[1] > 1:
-        window = raw["rewards"].shape[1]
-        raise DataError(f"{source}: {found['rewards']!r} has windows of {window} steps; export single transitions (num_steps=1).")
-    n = same_rows(source, **{found[word]: array for word, array in raw.items()})
-    end = np.zeros(n, bool)
-    if "environment" in raw:
-        environment = one_column(source, found["environment"], raw["environment"])
-        order = np.argsort(environment, kind="stable")
-        raw = {word: array[order] for word, array in raw.items()}
-        end[:-1] = np.diff(environment[order]) != 0
-    terminated = flags(source, found["terminated"], raw["terminated"])
-    absent = _absent(raw["next_observations"]) & terminated
-    raw["next_observations"][absent] = raw["observations"][absent]
-    truncated = end & ~terminated
-    if timeout_at is not None:
-        terminated, truncated, said = apply_time_limit(source, terminated, truncated, timeout_at, may_cut=True)
-        notes += said
-    table = steps_from_arrays(
-        raw["observations"],
-        typed_actions(source, raw["actions"], discrete_action),
-        one_column(source, found["rewards"], raw["rewards"]),
-        terminated,
-        truncated,
-        next_observations=raw["next_observations"],
-        extra={"log_prob": one_column(source, found["log_prob"], raw["log_prob"])} if "log_prob" in raw else None,
-        source=source,
-    )
-    if absent.any():
-        table = replace(table, final_recorded=~absent[np.cumsum(table.steps) - 1])
-    notes += count_notes(table, limits_known=True)
-    return Imported(table, notes=notes, provenance={"format": "pfrl", "file": Path(path).name})
+
+    name = "pfrl"
+    description = "PFRL's replay buffer as .npz: state, action, reward, next_state, is_state_terminal"
+    rename: Mapping[str, str] = RENAME
+
+    @classmethod
+    def detect(cls, path: Path) -> bool:
+        """Looks for PFRL's five arrays."""
+        return {NAMES[word][0] for word in REQUIRED} <= set(npz_names(path))
+
+    def read(self, path: Path) -> Imported:
+        found, source = read_rows_of(path, NAMES, REQUIRED, self.rename, self.name, unread=("",)), str(path)
+        raw, called, end = found.raw, found.called, np.zeros(found.n, bool)
+        if raw["rewards"].ndim == 2 and (window := raw["rewards"].shape[1]) > 1:
+            raise DataError(
+                f"{source}: {called['rewards']!r} has windows of {window} steps; export single transitions (num_steps=1)."
+            )
+        if "environment" in raw:
+            environment = one_column(source, called["environment"], raw["environment"])
+            order = np.argsort(environment, kind="stable")
+            raw = {word: array[order] for word, array in raw.items()}
+            end[:-1] = np.diff(environment[order]) != 0
+        terminated = flags(source, called["terminated"], raw["terminated"])
+        absent = _absent(raw["next_observations"]) & terminated
+        raw["next_observations"][absent] = raw["observations"][absent]
+        terminated, truncated = self.limited(source, terminated, end & ~terminated, found.notes)
+        return self.imported(
+            source,
+            raw["observations"],
+            self.actions(source, raw["actions"]),
+            one_column(source, called["rewards"], raw["rewards"]),
+            terminated,
+            truncated,
+            notes=found.notes,
+            limits_known=True,
+            recorded=~absent,
+            next_observations=raw["next_observations"],
+            extra={"log_prob": one_column(source, called["log_prob"], raw["log_prob"])} if "log_prob" in raw else None,
+        )
 
 
 def _absent(column: Array) -> Array:

@@ -4,31 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...errors import DataError
-from ...storage.steps import MASKS, steps_from_arrays
-from ..imported import (
-    STEP_NAMES,
-    Array,
-    Imported,
-    apply_time_limit,
-    count_notes,
-    episode_ends,
-    existing_file,
-    flags,
-    moved_up,
-    native,
-    one_column,
-    same_rows,
-    typed_actions,
-)
+from ...storage.steps import MASKS
+from ..arrays import STEP_NAMES, Array, episode_ends, existing_file, flags, moved_up, native, one_column, same_rows
+from ..format import RENAME, Imported, StepFormat
 from ..untrusted.archives import Archive as Members
-from ..untrusted.archives import is_zip, open_archive
-from ..untrusted.npy import npy_header, read_npy
+from ..untrusted.archives import is_zip, npy_header, open_archive, read_npy
 from ..untrusted.values import names_in
 
 NAMES = STEP_NAMES | {
@@ -58,11 +45,7 @@ class Archive:
         return shape, dtype
 
     def read(self, name: str) -> Array:
-        """The numbers of that name.
-
-        Raises:
-            DataError: it holds Python objects, text or records, or is said to have more numbers than are there.
-        """
+        """The numbers of that name. Raises DataError: they are none, or fewer than is said."""
         self._read.add(name)
         with self._members.open(f"{name}.npy") as stream:
             return native(read_npy(stream, f"{self._members.source}: {name!r}", self._members.sizes[f"{name}.npy"]))
@@ -82,11 +65,7 @@ class Archive:
 
 @contextmanager
 def open_npz(path: Path | str) -> Generator[Archive]:
-    """The archive, opened for reading; what reading it raises becomes a `DataError`.
-
-    Raises:
-        DataError: not there, not an archive, cut short or damaged.
-    """
+    """The archive, opened for reading; that it is none, or damaged, becomes a `DataError`, also while it is read."""
     path = existing_file(path)
     if not is_zip(path):
         raise DataError(f"{path} is not an .npz archive.")
@@ -102,19 +81,38 @@ def npz_names(path: Path) -> list[str]:
         return archive.names
 
 
-def is_npz(path: Path) -> bool:
-    """Whether the file is an archive with arrays of steps."""
-    return not missing(npz_names(path))
+@dataclass
+class Found:
+    """The arrays of an archive with a row a step, or an observation."""
+
+    called: dict[str, str]  # what the archive calls each of d3ray's words
+    raw: dict[str, Array]  # by d3ray's words
+    others: dict[str, Array]  # numbers of as many rows
+    n: int
+    notes: list[str]
 
 
-def read_npz(
-    path: Path | str,
-    *,
-    timeout_at: int | None = None,
-    discrete_action: bool | None = None,
-    rename: Mapping[str, str] | None = None,
-) -> Imported:
-    """Steps of a NumPy archive, in file order; none is dropped.
+def read_rows_of(
+    path: Path,
+    names: Mapping[str, tuple[str, ...]],
+    required: tuple[str, ...],
+    rename: Mapping[str, str],
+    format: str,
+    unread: tuple[str, ...] = (),
+) -> Found:
+    """The arrays that `names_in` finds by `names`, and further ones of as many rows whose name begins with none of `unread`."""
+    with open_npz(path) as archive:
+        called = names_in(archive.names, names, required, str(path), rename, format)
+        raw = {word: archive.read(name) for word, name in called.items()}
+        n = same_rows(str(path), **{called[word]: array for word, array in raw.items()})
+        left = [name for name in archive.names if name not in called.values() and not name.startswith(unread)]
+        headers = {name: archive.header(name) for name in left}
+        others = {k: archive.read(k) for k, (shape, dtype) in headers.items() if shape[:1] == (n,) and dtype.kind in "biuf"}
+        return Found(called, raw, others, n, archive.left_out())
+
+
+class NPZ(StepFormat):
+    """Steps of a NumPy archive, in file order.
 
     Flat archives hold arrays of one row a step, under d3ray's, d3rlpy's or gymnasium's names: observations (or obs) [N, ...],
     actions (acts), rewards (rews), terminated (terminals, terminations, dones) and, where present, truncated (timeouts,
@@ -131,81 +129,82 @@ def read_npz(
 
     Nothing in the file is unpickled: arrays of Python objects are refused where they are needed and left out where not.
 
-    Args:
-        path: the file.
-        timeout_at: steps. The step of that number in an episode truncates it, whatever the file says.
-        discrete_action: None: what the file says, and without a word, whether actions are integers in one column.
-        rename: what this archive calls an array, by d3ray's name (the first of each above).
-
-    Raises:
-        DataError: not an archive, damaged, an array missing or of objects, lengths that differ, NaN or infinity (column and row are
-            named), no rows.
-
     Source: `imitation` (Gleave et al. 2022, arXiv:2211.11972), `imitation/data/types.py` and `serialize.py`.
     """
-    with open_npz(path) as archive:
-        found = names_in(archive.names, NAMES, (), str(path), rename, "npz")
-        for word in missing(archive.names, found):
-            raise DataError(f"{path} has no {word!r} (or {_either(NAMES[word])}), only {_either(archive.names) or 'nothing'}.")
-        raw = {word: archive.read(name) for word, name in found.items()}
-        several = {word: parts for word in OBSERVATIONS if word not in raw and (parts := archive.parts(word))}
-        indices = archive.read("indices") if "indices" in archive.names else None
-        info = {
-            f"info/{n.partition('/')[2]}": archive.read(n)
-            for n in archive.names
-            if n.startswith(("info/", "infos/")) and n not in NAMES["log_prob"]
-        }
-        notes = archive.left_out()
-    source, flag = str(path), raw.pop("discrete_action", None)
-    if discrete_action is None and flag is not None:
-        discrete_action = bool(flags(source, "discrete_action", flag.reshape(-1)).all())
-    starts = raw.pop("starts", None)
-    if starts is not None and "terminated" not in raw:
-        raw["terminated"], found["terminated"] = np.r_[flags(source, "episode_starts", starts)[1:], True], "episode_starts"
-    raw["actions"] = typed_actions(source, raw["actions"], discrete_action)
-    limits_known = bool({"truncated", "episode"} & set(raw)) or timeout_at is not None
-    trajectories = False
-    if indices is not None and len(raw.get("observations", ())) == len(raw["actions"]) + len(indices) + 1:
-        trajectories = True
-        _unfold(source, raw, indices)
-    n = same_rows(source, **{w: raw[w] for w in (*REQUIRED, "truncated", "episode") if w in raw})
-    terminated, truncated = flags(source, found["terminated"], raw["terminated"]), np.zeros(n, bool)
-    if "truncated" in raw:
-        truncated = flags(source, found.get("truncated", "truncated"), raw["truncated"]) & ~terminated
-    if "episode" in raw:
-        truncated |= episode_ends(source, found["episode"], raw["episode"]) & ~terminated
-    if found["terminated"] in ("dones", "done", "episode_starts") and not limits_known:
-        notes.append(f"{found['terminated']!r} was taken as terminated: nothing is bootstrapped past it, at a time limit neither.")
-    if timeout_at is not None:
-        may_cut = "final_observations" not in raw | several
-        terminated, truncated, said = apply_time_limit(source, terminated, truncated, timeout_at, may_cut=may_cut)
-        notes += said
-    seen: dict[str, Any] = raw | several
-    if {"observations", "next_observations"} <= raw.keys():
-        end = terminated | truncated
-        notes += (said := moved_up(raw["observations"], raw["next_observations"], end))
-        seen |= {"next_observations": None} if said else {}
-    steps = steps_from_arrays(
-        seen["observations"],
-        raw["actions"],
-        one_column(source, found["rewards"], raw["rewards"]),
-        terminated,
-        truncated,
-        final_observations=seen.get("final_observations"),
-        next_observations=seen.get("next_observations"),
-        extra=info
-        | {name: raw[name] for name in MASKS if name in raw}
-        | ({"log_prob": one_column(source, found["log_prob"], raw["log_prob"])} if "log_prob" in raw else {}),
-        source=source,
-    )
-    notes += count_notes(steps, limits_known=limits_known)
-    layout = "imitation" if trajectories else "flat"
-    return Imported(steps, notes=notes, provenance={"format": "npz", "layout": layout, "file": Path(path).name})
+
+    name = "npz"
+    description = "NumPy .npz with observations, actions, rewards and terminated, or imitation's trajectories"
+    rename: Mapping[str, str] = RENAME
+
+    @classmethod
+    def detect(cls, path: Path) -> bool:
+        """Looks for arrays of steps by their names."""
+        return not missing(npz_names(path))
+
+    @classmethod
+    def nearly(cls, path: Path, *, renamed: bool) -> bool:
+        """Whether one of the arrays is missing."""
+        return not renamed and is_zip(path) and len(missing(npz_names(path))) == 1
+
+    def read(self, path: Path) -> Imported:
+        source = str(path)
+        with open_npz(path) as archive:
+            found = names_in(archive.names, NAMES, (), source, self.rename, self.name)
+            for word in missing(archive.names, found):
+                raise DataError(f"{path} has no {word!r} (or {_either(NAMES[word])}), only {_either(archive.names) or 'nothing'}.")
+            raw: dict[str, Any] = {word: archive.read(name) for word, name in found.items()}
+            raw |= {word: parts for word in OBSERVATIONS if word not in raw and (parts := archive.parts(word))}
+            indices = archive.read("indices") if "indices" in archive.names else None
+            further = [n for n in archive.names if n.startswith(("info/", "infos/")) and n not in NAMES["log_prob"]]
+            extra = {f"info/{n.partition('/')[2]}": archive.read(n) for n in further}
+            notes = archive.left_out()
+        flag = raw.pop("discrete_action", None)
+        said = None if flag is None else bool(flags(source, "discrete_action", flag.reshape(-1)).all())
+        starts = raw.pop("starts", None)
+        if starts is not None and "terminated" not in raw:
+            raw["terminated"], found["terminated"] = np.r_[flags(source, "episode_starts", starts)[1:], True], "episode_starts"
+        raw["actions"] = self.actions(source, raw["actions"], said)
+        limits_known, layout = bool({"truncated", "episode"} & set(raw)), "flat"
+        if indices is not None and len(raw["observations"]) == len(raw["actions"]) + len(indices) + 1:
+            layout = "imitation"
+            _unfold(source, raw, indices)
+        rows = {w: raw[w] for w in (*REQUIRED, "truncated", "episode") if w in raw and not isinstance(raw[w], dict)}
+        n = same_rows(source, **rows)
+        terminated, truncated = flags(source, found["terminated"], raw["terminated"]), np.zeros(n, bool)
+        if "truncated" in raw:
+            truncated = flags(source, found.get("truncated", "truncated"), raw["truncated"]) & ~terminated
+        if "episode" in raw:
+            truncated |= episode_ends(source, found["episode"], raw["episode"]) & ~terminated
+        if found["terminated"] in ("dones", "done", "episode_starts") and not limits_known and self.timeout_at is None:
+            notes.append(
+                f"{found['terminated']!r} was taken as terminated: nothing is bootstrapped past it, at a time limit neither."
+            )
+        terminated, truncated = self.limited(source, terminated, truncated, notes, may_cut="final_observations" not in raw)
+        given: Any = raw.get("observations"), raw.get("next_observations")
+        if all(isinstance(one, np.ndarray) for one in given) and (moved := moved_up(given[0], given[1], terminated | truncated)):
+            notes += moved
+            del raw["next_observations"]
+        extra |= {name: raw[name] for name in MASKS if name in raw}
+        extra |= {"log_prob": one_column(source, found["log_prob"], raw["log_prob"])} if "log_prob" in raw else {}
+        return self.imported(
+            source,
+            raw["observations"],
+            raw["actions"],
+            one_column(source, found["rewards"], raw["rewards"]),
+            terminated,
+            truncated,
+            notes=notes,
+            limits_known=limits_known,
+            about={"layout": layout},
+            final_observations=raw.get("final_observations"),
+            next_observations=raw.get("next_observations"),
+            extra=extra,
+        )
 
 
 def missing(names: Collection[str], found: Collection[str] | None = None) -> list[str]:
     """The words of `REQUIRED` for which an archive has no array; `found` are those that it has one for."""
-    there = {*(names_in(names, NAMES, (), "", None, "npz") if found is None else found)}
+    there = {*(names_in(names, NAMES, (), "", {}, "npz") if found is None else found)}
     there |= {"observations"} if any(name.startswith("observations/") for name in names) else set()
     there |= {"terminated"} if "starts" in there else set()
     return [word for word in REQUIRED if word not in there]

@@ -61,11 +61,7 @@ def check_shards(folder: Path, files: Sequence[Path]) -> None:
 
 
 def check_records(path: Path, n: int) -> list[str]:
-    """Sentences on splits that have no file beside this one, once it has as many records as are said.
-
-    Raises:
-        DataError: it has more or fewer.
-    """
+    """Sentences on splits that have no file beside this one, once it has as many records as are said."""
     shard, lengths = shard_of(path), _lengths(path.parent)
     if shard is None:
         return []

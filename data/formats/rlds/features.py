@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError
-from ..imported import Array
+from ..arrays import Array
 from ..tabular.encoded_images import decode_images
 from ..untrusted.unpacking import left, needs, unpacks
 from ..untrusted.values import json_file
@@ -34,11 +34,7 @@ class Leaf:
     encoding: str = "none"  # of a tensor: none, bytes or zlib
 
     def array(self, stored: Feature | None, n: int, where: str) -> Array:
-        """[n, ...] numbers of n steps, from the list that the record holds.
-
-        Raises:
-            DataError: the list is missing, of another kind, or not n times an entry long.
-        """
+        """[n, ...] numbers of n steps, from the list that the record holds."""
         what = f"{where}: feature {self.name!r}"
         if stored is None:
             raise DataError(f"{what} is in {FEATURES} and not in the record.")
@@ -102,11 +98,7 @@ class Features:
 
 
 def read_features(folder: Path) -> Features | None:
-    """The features of a dataset's folder; None where it has no `features.json` with steps.
-
-    Raises:
-        DataError: the file is damaged.
-    """
+    """The features of a dataset's folder; None where it has no `features.json` with steps."""
     path = folder / FEATURES
     try:
         content: Any = json_file(path)

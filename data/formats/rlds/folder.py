@@ -9,8 +9,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ...errors import ConfigError, DataError
-from ..imported import Array, Imported, check_rename, count_notes, existing_file, one_column, typed_actions
+from ...config import setting
+from ...errors import DataError
+from ..arrays import Array, check_rename, existing_file, one_column
+from ..format import RENAME, Imported, StepFormat
 from ..runs import Runs, ends_of, join, join_actions
 from .counts import check_records, check_shards, read_info, shard_of
 from .features import FEATURES, Features, Leaf, read_features
@@ -20,35 +22,8 @@ NAMES = ("observation", "action", "reward")  # what can be renamed
 FLAGS = ("is_first", "is_last", "is_terminal")
 
 
-def is_rlds(path: Path) -> bool:
-    """Whether the path is a TFRecord file whose folder describes steps, or such a folder."""
-    if path.is_dir():
-        return bool(rlds_files(path))
-    return is_tfrecord(path) and read_features(path.parent) is not None
-
-
-def rlds_files(folder: Path) -> list[Path]:
-    """The TFRecord files of a folder that has `features.json` with steps, all splits, sorted by name; none of another folder.
-
-    Raises DataError where a split has fewer files than their names, or `dataset_info.json`, say.
-    """
-    if not (folder / FEATURES).is_file() or read_features(folder) is None:
-        return []
-    files = sorted(file for file in folder.iterdir() if ".tfrecord" in file.name and file.is_file())
-    check_shards(folder, files)
-    return files
-
-
-def read_rlds(
-    path: Path | str,
-    *,
-    timeout_at: int | None = None,
-    discrete_action: bool | None = None,
-    last_step: Literal["closing", "step"] = "closing",
-    invalid: Literal["keep", "leave out"] = "keep",
-    rename: Mapping[str, str] | None = None,
-) -> Imported:
-    """Steps of one TFRecord file, its episodes in order.
+class RLDS(StepFormat):
+    """Steps of one TFRecord file, its episodes in order; `features.json` lies beside it.
 
     Row t of an episode holds o_t, a_t and the reward of that action. In the step with `is_last` only the observation means
     anything: it becomes the final observation, and its action and reward are left out. `is_terminal` of that step says whether the
@@ -62,41 +37,71 @@ def read_rlds(
     become [height, width, channels]. Text, video and sequences within a step are left out, and so is what belongs to a whole
     episode; notes name them. Actions of several parts are put side by side. Without a reward rewards are zeros.
 
-    Args:
-        path: the file; `features.json` lies beside it.
-        timeout_at: steps. The step of that number in an episode truncates it, whatever the file says.
-        discrete_action: None: integer actions in one column are discrete.
-        last_step: what the row with `is_last` is: the final observation ("closing"), or a "step" of its own.
-        invalid: episodes whose feature `invalid` is true: "keep" them, or "leave out".
-        rename: `observation`, `action` or `reward` to the name below `steps/` in these files.
-
-    Raises:
-        DataError: no TFRecord, cut short, a checksum or a feature that does not fit, `features.json` missing, another number of
-            records than `dataset_info.json` says, NaN or infinity.
-
     Source: RLDS (Ramos et al. 2021, arXiv:2111.02767) and TensorFlow Datasets, `example_serializer.py` and `feature.proto`.
     """
-    path, rename = existing_file(path), check_rename(rename, NAMES, "rlds")
-    features = read_features(path.parent)
-    if features is None:
-        raise DataError(f"{path} needs {FEATURES} beside it, with the shapes and types of its steps; there is none.")
-    for option, value, choices in (("last_step", last_step, ("closing", "step")), ("invalid", invalid, ("keep", "leave out"))):
-        if value not in choices:
-            raise ConfigError(f"{option} is {value!r}; choose from {', '.join(map(repr, choices))}.")
-    plan = _plan(features, rename, str(path))
-    found = _Found()
-    for k, record in enumerate(records(path)):
-        _episode(parse_example(record, f"{path}, record {k}"), plan, f"{path}, record {k}", found, last_step, invalid)
-    notes = check_records(path, found.n_records)
-    if not found.observations:
-        raise DataError(f"{path} has no steps: {found.n_records} records, none with a step and what followed it.")
-    runs, said = _runs(found, plan, str(path), discrete_action)
-    notes += said
-    steps, said = runs.steps(str(path), timeout_at)
-    notes = [*plan.notes, *found.notes(), *notes, *said, *count_notes(steps, limits_known="steps/is_terminal" in features.leaves)]
-    shard = shard_of(path)
-    about = _info(path.parent) | ({"split": shard.split} if shard else {})
-    return Imported(steps, notes=notes, provenance={"format": "rlds", "file": path.name, **about})
+
+    name = "rlds"
+    description = "RLDS: TFRecord files of TensorFlow Datasets beside features.json"
+    rename: Mapping[str, str] = RENAME
+    last_step: Literal["closing", "step"] = setting(
+        "closing", "the row with is_last: closing, with the final observation only, or a step of its own"
+    )
+    invalid: Literal["keep", "leave out"] = setting("keep", "episodes whose feature invalid is true")
+
+    @classmethod
+    def detect(cls, path: Path) -> bool:
+        """Knows a TFRecord file whose folder describes steps, and such a folder."""
+        if path.is_dir():
+            return bool(cls.parts(path))
+        return is_tfrecord(path) and read_features(path.parent) is not None
+
+    @classmethod
+    def parts(cls, folder: Path) -> list[Path]:
+        """The TFRecord files, all splits, sorted by name."""
+        if not (folder / FEATURES).is_file() or read_features(folder) is None:
+            return []
+        files = sorted(file for file in folder.iterdir() if ".tfrecord" in file.name and file.is_file())
+        check_shards(folder, files)
+        return files
+
+    def read(self, path: Path) -> Imported:
+        path, rename = existing_file(path), check_rename(self.rename, NAMES, self.name)
+        features = read_features(path.parent)
+        if features is None:
+            raise DataError(f"{path} needs {FEATURES} beside it, with the shapes and types of its steps; there is none.")
+        plan, found = _plan(features, rename, str(path)), _Found()
+        for k, record in enumerate(records(path)):
+            where = f"{path}, record {k}"
+            _episode(parse_example(record, where), plan, where, found, self.last_step, self.invalid)
+        notes = check_records(path, found.n_records)
+        if not found.observations:
+            raise DataError(f"{path} has no steps: {found.n_records} records, none with a step and what followed it.")
+        runs, said = self._runs(found, plan, str(path))
+        steps, limits = runs.steps(str(path), self.timeout_at)
+        ends = self.on_ends(steps, limits_known="steps/is_terminal" in features.leaves)
+        shard = shard_of(path)
+        about = _info(path.parent) | ({"split": shard.split} if shard else {})
+        return Imported(steps, notes=[*plan.notes, *found.notes(), *notes, *said, *limits, *ends], provenance=about)
+
+    def _runs(self, found: _Found, plan: _Plan, source: str) -> tuple[Runs, list[str]]:
+        columns, observations = join(found.steps, found.names), join(found.observations, found.names)
+        lengths = np.array([len(next(iter(part.values()))) for part in found.steps])
+        final, last = ends_of(lengths + np.array(found.final), lengths)
+        terminated = last.copy()
+        terminated[last] = found.terminal
+        actions, notes = join_actions(source, {name: columns.pop(f"action/{name}") for name in plan.action})
+        rewards = one_column(source, "reward", columns.pop("reward")) if "reward" in columns else np.zeros(len(last), np.float32)
+        runs = Runs(
+            observations.get("", observations),
+            final,
+            last,
+            self.actions(source, actions),
+            rewards,
+            terminated,
+            last & ~terminated,
+            columns,
+        )
+        return runs, notes
 
 
 @dataclass(frozen=True)
@@ -206,28 +211,7 @@ def _episode(raw: Mapping[str, Any], plan: _Plan, where: str, found: _Found, las
     found.steps.append({name: array[:steps] for name, array in columns.items()})
     found.terminal.append(bool(terminal[-1]))
     found.final.append(closing)
-    found.names.append(where.rpartition(", ")[2])
-
-
-def _runs(found: _Found, plan: _Plan, source: str, discrete_action: bool | None) -> tuple[Runs, list[str]]:
-    columns, observations = join(found.steps, source, found.names), join(found.observations, source, found.names)
-    lengths = np.array([len(next(iter(part.values()))) for part in found.steps])
-    final, last = ends_of(lengths + np.array(found.final), lengths)
-    terminated = last.copy()
-    terminated[last] = found.terminal
-    actions, notes = join_actions(source, {name: columns.pop(f"action/{name}") for name in plan.action})
-    rewards = one_column(source, "reward", columns.pop("reward")) if "reward" in columns else np.zeros(len(last), np.float32)
-    runs = Runs(
-        observations.get("", observations),
-        final,
-        last,
-        typed_actions(source, actions, discrete_action),
-        rewards,
-        terminated,
-        last & ~terminated,
-        columns,
-    )
-    return runs, notes
+    found.names.append(where)
 
 
 def _info(folder: Path) -> dict[str, str]:

@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from ...errors import DataError
-from ..imported import Array, existing_file
+from ..arrays import Array, existing_file
 from ..untrusted.unpacking import OBJECTS, left, needs, unpacking
 
 Feature = list[bytes] | Array  # bytes, or [n] float32, or [n] int64
@@ -50,11 +50,7 @@ def is_tfrecord(path: Path) -> bool:
 
 
 def records(path: Path | str) -> Iterator[bytes]:
-    """The records of a file, in order.
-
-    Raises:
-        DataError: the file is cut short, or a checksum is not that of what it covers; the record is named.
-    """
+    """The records of a file, in order."""
     path = existing_file(path)
     left = path.stat().st_size
     with unpacking(path), path.open("rb") as file:
@@ -77,15 +73,7 @@ def records(path: Path | str) -> Iterator[bytes]:
 
 
 def parse_example(record: bytes, source: str) -> dict[str, Feature]:
-    """The features of a serialised `tf.train.Example`, by name.
-
-    Args:
-        record: the bytes.
-        source: what an error names.
-
-    Raises:
-        DataError: the bytes are no Example, or so many that what comes of them might not fit into memory.
-    """
+    """The features of a serialised `tf.train.Example`, by name."""
     if (most := OBJECTS * len(record)) > left():
         most -= (OBJECTS - 2) * _bulk(record)
     needs(source, most)

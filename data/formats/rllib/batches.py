@@ -1,23 +1,19 @@
-"""RLlib's sample batches, whatever file they come from: what its columns mean, what it packs, and which rows are an episode."""
+"""RLlib's sample batches, whatever file they come from: what its columns are called, and what it packs."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import lz4.frame
-import numpy as np
 
 from ...errors import DataError, reason
-from ...storage.steps import steps_from_arrays
-from ..imported import Array, Imported, apply_time_limit, count_notes, finite, flags, log_probability, one_column, typed_actions
+from ..arrays import Array
 from ..untrusted import restricted_pickle
 from ..untrusted.unpacking import LZ4, left, unpacks
-from ..untrusted.values import Leaves, info_columns, leaves, numbers, plain
 
 NAMES = {  # d3ray's word: what RLlib calls it, the first found is taken
     "observations": ("obs", "observations"),
@@ -34,61 +30,12 @@ NAMES = {  # d3ray's word: what RLlib calls it, the first found is taken
     "infos": ("infos",),
 }
 REQUIRED = ("observations", "actions", "rewards", "terminated")
-TREES = ("observations", "next_observations")  # arrays, or (nested) dicts and tuples of them
-
-
-@dataclass
-class Steps:
-    """Columns of one file, one row a step, by d3ray's words."""
-
-    source: str
-    columns: dict[str, Array] = field(default_factory=dict[str, Array])
-    trees: dict[str, Leaves] = field(default_factory=dict[str, Leaves])
-    infos: Leaves = field(default_factory=dict[str, Array])
-
-    def __len__(self) -> int:
-        return len(self.columns["rewards"])
-
-
-def steps_of(source: str, values: Mapping[str, Any], found: Mapping[str, str]) -> Steps:
-    """Columns from what a file holds under its own names, checked to be numbers, of one length and finite.
-
-    Raises:
-        DataError: they are not; `source`, the column and where there is one the row are named.
-    """
-    steps = Steps(source)
-    for word, name in found.items():
-        if word == "probability" and "log_prob" in found:
-            continue
-        value = unpack(f"{source}: {name!r}", values[name])
-        if word in TREES:
-            steps.trees[word] = leaves(source, name, value)
-        elif word == "infos":
-            steps.infos = info_columns(value)
-        else:
-            steps.columns[word] = numbers(source, name, value, text=word in ("episode", "agent"))
-    n = len(steps)
-    lengths = {found[word]: len(column) for word, column in steps.columns.items()}
-    lengths |= {found[word]: len(column) for word, tree in steps.trees.items() for column in tree.values()}
-    for name, length in lengths.items():
-        if length != n:
-            raise DataError(f"{source}: {found['rewards']!r} has {n} rows, but {name!r} has {length}.")
-    if not n:
-        raise DataError(f"{source}: {found['rewards']!r} has no rows.")
-    steps.infos = {name: column for name, column in steps.infos.items() if len(column) == n}
-    finite(source, **{found[w]: column for w, column in steps.columns.items() if column.dtype.kind == "f"})
-    for word, tree in steps.trees.items():
-        finite(source, **{"/".join(filter(None, (found[word], key))): column for key, column in tree.items()})
-    return steps
 
 
 def unpack(source: str, value: Any) -> Any:
     """What RLlib packed as text (base64 of LZ4 of a pickle), or `value` itself where it is not text.
 
     The pickle is read by `restricted_pickle`: arrays and plain containers come out, anything else is refused.
-
-    Raises:
-        DataError: it is damaged, or holds more than arrays.
     """
     if not isinstance(value, str | bytes):
         return value
@@ -100,104 +47,6 @@ def unpack(source: str, value: Any) -> Any:
         raise DataError(f"{source} is text that RLlib did not pack, or damaged ({reason(error)}).") from None
     unpacks(source, len(data))
     return restricted_pickle.loads(data, source=source)
-
-
-def joined(parts: Sequence[Steps], source: str) -> Steps:
-    """One file's steps from those of its batches (or a dataset's from those of its files), in their order.
-
-    Raises:
-        DataError: two parts differ in their columns or in the shape of one.
-    """
-    first = parts[0]
-    for part in parts[1:]:
-        for mine, theirs in ((first.columns, part.columns), *((first.trees.get(w, {}), part.trees.get(w, {})) for w in TREES)):
-            if lacking := sorted(mine.keys() ^ theirs.keys()):
-                raise DataError(f"{part.source} is not like {first.source}: only one of them has {lacking[0]!r}.")
-            for name, column in mine.items():
-                if column.shape[1:] != theirs[name].shape[1:]:
-                    ours, other = list(column.shape[1:]), list(theirs[name].shape[1:])
-                    raise DataError(f"{part.source}: {name or 'obs'!r} has entries of shape {other}, and {first.source} of {ours}.")
-    trees = {w: {k: np.concatenate([p.trees[w][k] for p in parts]) for k in tree} for w, tree in first.trees.items()}
-    columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in first.columns}
-    infos = {n: np.concatenate([p.infos[n] for p in parts]) for n in first.infos if all(n in p.infos for p in parts)}
-    return Steps(source, columns, trees, infos)
-
-
-def imported(steps: Steps, found: Mapping[str, str], format: str, timeout_at: int | None, discrete_action: bool | None) -> Imported:
-    """Steps in the order of their episodes; see `read_rllib_json` for what is decided.
-
-    Raises:
-        DataError: a step of an episode is there twice, flags are neither 0 nor 1, or actions are of no known kind.
-    """
-    source, notes = steps.source, list[str]()
-    order, last = episode_order(steps)
-    columns = {name: column[order] for name, column in steps.columns.items()}
-    trees = {word: {key: column[order] for key, column in tree.items()} for word, tree in steps.trees.items()}
-    terminated = flags(source, found["terminated"], columns["terminated"])
-    truncated = last & ~terminated
-    if "truncated" in columns:
-        truncated |= flags(source, found["truncated"], columns["truncated"]) & ~terminated
-    limits_known = "truncated" in columns or timeout_at is not None
-    if found["terminated"] == "dones" and not limits_known and terminated.any():
-        notes.append("'dones' was taken as terminated: nothing is bootstrapped past it, at a time limit neither.")
-    if timeout_at is not None:
-        terminated, truncated, said = apply_time_limit(source, terminated, truncated, timeout_at, may_cut=True)
-        notes += said
-    actions = typed_actions(source, columns["actions"], discrete_action)
-    extra = {f"info/{name}": column[order] for name, column in steps.infos.items()}
-    if "log_prob" in columns:
-        extra["log_prob"] = one_column(source, found["log_prob"], columns["log_prob"]).astype(np.float32)
-    elif "probability" in columns:
-        extra["log_prob"] = log_probability(source, found["probability"], columns["probability"], actions)
-    following = trees.get("next_observations")
-    table = steps_from_arrays(
-        plain(trees["observations"]),
-        actions,
-        one_column(source, found["rewards"], columns["rewards"]),
-        terminated,
-        truncated,
-        next_observations=None if following is None else plain(following),
-        extra=extra,
-        source=source,
-    )
-    notes += action_notes(actions) + count_notes(table, limits_known=limits_known)
-    return Imported(table, notes=notes, provenance={"format": format, "file": Path(source).name})
-
-
-def episode_order(steps: Steps) -> tuple[Array, Array]:
-    """Rows sorted by episode (in order of first appearance), agent and step, and [N] bool: the sorted row is an episode's last.
-
-    Without episode ids rows stay as they are, and only the very last is an end.
-
-    Raises:
-        DataError: a step is there twice.
-    """
-    n, columns = len(steps), steps.columns
-    codes = np.zeros(n, np.int64)
-    for word in ("episode", "agent"):
-        if word in columns:
-            codes = _by_appearance(codes, one_column(steps.source, word, columns[word]))
-    number = one_column(steps.source, "t", columns["step"]) if "step" in columns and "episode" in columns else np.zeros(n)
-    order = np.lexsort((number, codes))  # stable: without numbers, rows of an episode keep their order
-    last = np.ones(n, bool)
-    last[:-1] = np.diff(codes[order]) != 0
-    if "step" in columns and "episode" in columns:
-        twice = (np.diff(number[order]) == 0) & ~last[:-1]
-        if twice.any():
-            row = int(order[1:][twice][0])
-            raise DataError(
-                f"{steps.source}: step {number[row]} of episode {columns['episode'][row]} is there twice (again in row {row})."
-            )
-        if "next_observations" not in steps.trees:  # with them, a gap is seen there
-            last[:-1] |= np.diff(number[order]) > 1
-    return order, last
-
-
-def _by_appearance(codes: Array, values: Array) -> Array:
-    """New codes for pairs of a code and a value, numbered as they appear first."""
-    _, values = np.unique(values, return_inverse=True)
-    _, first, inverse = np.unique(codes * (int(values.max()) + 1) + values, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[inverse]
 
 
 def action_notes(actions: Array) -> list[str]:

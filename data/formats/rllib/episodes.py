@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, cast
 
 import msgpack
 import numpy as np
 
 from ...errors import DataError, reason
-from ...storage.steps import steps_from_arrays
-from ..imported import Array, Imported, apply_time_limit, count_notes, finite, one_column, typed_actions
+from ..arrays import Array, finite, one_column
+from ..batches import Batch, imported, joined, part
+from ..format import Imported, StepFormat
 from ..untrusted.unpacking import OBJECTS, needs
-from ..untrusted.values import Leaves, info_columns, leaves, numbers, plain
+from ..untrusted.values import Leaves, info_columns, leaves, numbers
 from .batches import action_notes
 
 KINDS = re.compile(r"[<>|=]?[?biufSU]\d*")  # NumPy's names of types of plain numbers and text
@@ -59,25 +60,27 @@ class Piece:
     def __len__(self) -> int:
         return len(self.rewards)
 
+    def batch(self, episode: int, is_last: bool) -> Batch:
+        """Its steps. `is_last`: no other piece goes on where it ends."""
+        n = len(self)
+        ends = {"terminated": self.terminated, "truncated": is_last and not self.terminated}
+        columns = {"rewards": self.rewards, "actions": self.actions, "step": self.first + np.arange(n)}
+        columns |= {"episode": np.full(n, episode)} | {name: end & (np.arange(n) == n - 1) for name, end in ends.items()}
+        columns |= {} if self.log_prob is None else {"log_prob": self.log_prob}
+        for key, seen in self.observations.items():
+            columns |= {part("observations", key): seen[:-1], part("next_observations", key): seen[1:]}
+        return Batch(self.where, columns, {name: column for name, column in self.infos.items() if len(column) == n})
+
     def goes_on_in(self, other: Piece) -> bool:
         """Whether `other` begins where this one ends."""
         ended = self.terminated or self.truncated
         return not ended and (self.id, self.agent) == (other.id, other.agent) and self.first + len(self) == other.first
 
 
-def read_episodes(
-    source: str, packed: Iterable[tuple[str, bytes]], *, timeout_at: int | None, discrete_action: bool | None
-) -> Imported:
-    """Steps of packed episodes, in order of first appearance, pieces of one put together; see `read_rllib_parquet`.
+def read_episodes(format: StepFormat, source: str, packed: Iterable[tuple[str, bytes]]) -> Imported:
+    """Steps of packed episodes, in order of first appearance, pieces of one put together; see `RLlibParquet`.
 
-    Args:
-        source: what an error names.
-        packed: of each piece, what an error calls it, and its bytes.
-        timeout_at: steps. The step of that number in an episode truncates it, whatever the file says.
-        discrete_action: None: integer actions in one column are discrete.
-
-    Raises:
-        DataError: see `read_rllib_parquet`.
+    `packed` has of each piece what an error calls it, and its bytes.
     """
     pieces = [piece for piece in (Piece(where, data) for where, data in packed) if len(piece)]
     if not pieces:
@@ -86,34 +89,11 @@ def read_episodes(
     for piece in pieces:
         place.setdefault((piece.id, piece.agent), len(place))
     pieces.sort(key=lambda piece: (place[piece.id, piece.agent], piece.first))
-    for piece in pieces[1:]:
-        if piece.observations.keys() != pieces[0].observations.keys() or (piece.log_prob is None) != (pieces[0].log_prob is None):
-            raise DataError(f"{piece.where} has other columns than {pieces[0].where}.")
     lasts = [not a.goes_on_in(b) for a, b in pairwise(pieces)] + [True]
-    end = np.cumsum([len(piece) for piece in pieces]) - 1
-    terminated, truncated = np.zeros(end[-1] + 1, bool), np.zeros(end[-1] + 1, bool)
-    terminated[end] = [piece.terminated for piece in pieces]
-    truncated[end] = [last and not piece.terminated for piece, last in zip(pieces, lasts, strict=True)]
-    notes = list[str]()
-    if timeout_at is not None:
-        terminated, truncated, notes = apply_time_limit(source, terminated, truncated, timeout_at, may_cut=True)
-    actions = typed_actions(source, _joined(source, "actions", [piece.actions for piece in pieces]), discrete_action)
-    names = [name for name in pieces[0].infos if all(len(piece.infos.get(name, ())) == len(piece) for piece in pieces)]
-    extra = {f"info/{name}": np.concatenate([piece.infos[name] for piece in pieces]) for name in names}
-    if pieces[0].log_prob is not None:
-        extra["log_prob"] = np.concatenate([cast("Array", piece.log_prob) for piece in pieces]).astype(np.float32)
-    table = steps_from_arrays(
-        _tree(source, pieces, slice(0, -1)),
-        actions,
-        np.concatenate([piece.rewards for piece in pieces]),
-        terminated,
-        truncated,
-        next_observations=_tree(source, pieces, slice(1, None)),
-        extra=extra,
-        source=source,
-    )
-    notes += action_notes(actions) + count_notes(table, limits_known=True)
-    return Imported(table, notes=notes, provenance={"format": "rllib_parquet", "layout": "episodes", "file": Path(source).name})
+    parts = [piece.batch(place[piece.id, piece.agent], is_last) for piece, is_last in zip(pieces, lasts, strict=True)]
+    batch = joined(parts, source)
+    found = imported(format, batch, {name.partition("/")[0]: name for name in batch.columns}, on_actions=action_notes)
+    return replace(found, provenance={"layout": "episodes"})
 
 
 def episode_id(packed: bytes) -> str | None:
@@ -184,15 +164,3 @@ def _stacked(where: str, data: Any) -> Leaves:
         inside = {key: _stacked(where, [one[key] for one in data]) for key in data[0]}
         return {"/".join(filter(None, (str(key), k))): column for key, part in inside.items() for k, column in part.items()}
     return leaves(where, "observations", data)
-
-
-def _joined(source: str, name: str, parts: list[Array]) -> Array:
-    try:
-        return np.concatenate(parts)
-    except ValueError:
-        raise DataError(f"{source}: {name} differ in shape from episode to episode.") from None
-
-
-def _tree(source: str, pieces: list[Piece], rows: slice) -> Array | Leaves:
-    tree = {key: _joined(source, "observations", [p.observations[key][rows] for p in pieces]) for key in pieces[0].observations}
-    return plain(tree)

@@ -7,46 +7,24 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from ...config import setting
 from ...errors import ConfigError, DataError, did_you_mean, reason
 from ...storage.json_text import parse_json
-from ..imported import Imported, visible_files
+from ..arrays import visible_files
+from ..batches import Batch, batch_of, imported, joined
+from ..format import RENAME, Imported, StepFormat
 from ..untrusted.archives import Archive, damaged, head, is_zip, open_archive, open_gzip
 from ..untrusted.unpacking import OBJECTS, needs
 from ..untrusted.values import names_in
-from .batches import NAMES, REQUIRED, Steps, imported, joined, steps_of, together
+from .batches import NAMES, REQUIRED, action_notes, together, unpack
 
 LOOK = 1 << 20  # bytes in which a batch shows what it is; keys may come in any order
 BATCH = re.compile(rb'"type"\s*:\s*"(SampleBatch|MultiAgentBatch)"')
 IDS = re.compile(rb'"eps_id"\s*:\s*\[([^\]]*)\]')
 
 
-def is_rllib_json(path: Path) -> bool:
-    """Whether the file (or a file in the zip, or every file of a folder) has an RLlib batch in its first line."""
-    if path.is_dir():
-        return bool(rllib_json_parts(path))
-    if is_zip(path):
-        with open_archive(path) as archive:
-            return any(_is_batch(_start(path, archive, name)) for name in archive.names[:100])
-    return _is_batch(head(path, LOOK, unpacked=True))
-
-
-def rllib_json_parts(folder: Path) -> list[Path]:
-    """The files of a folder of RLlib's JSON files, or the folder where an episode goes over two of them."""
-    files = visible_files(folder)
-    if not files or is_zip(files[0]) or not all(_is_batch(head(file, LOOK, unpacked=True)) for file in files):
-        return []
-    return together(files, folder, _episode_ids)
-
-
-def read_rllib_json(
-    path: Path | str,
-    *,
-    timeout_at: int | None = None,
-    discrete_action: bool | None = None,
-    rename: Mapping[str, str] | None = None,
-    policy: str | None = None,
-) -> Imported:
-    """Steps of RLlib's JSON lines, by episode; none is dropped.
+class RLlibJSON(StepFormat):
+    """Steps of RLlib's JSON lines, by episode.
 
     Reads obs [N, ...] (or a dict of columns, or a dict in each row), actions, rewards, terminateds (or dones); where present
     truncateds, new_obs, eps_id, agent_index, t, action_logp (column `log_prob`; without it the logarithm of action_prob), and
@@ -62,32 +40,43 @@ def read_rllib_json(
     - Actions of continuous spaces are those of the policy, in [-1, 1] unless normalize_actions was off; the environment saw them
       stretched to its bounds. A note says so, and `action_scale` stretches them here.
 
-    Args:
-        path: the file or folder.
-        timeout_at: steps. The step of that number in an episode truncates it, whatever the file says.
-        discrete_action: None: integer actions in one column are discrete.
-        rename: what this file calls a column, by d3ray's word (`observations`, `next_observations`, `episode`, ...).
-        policy: which policy's steps to read of batches of several; None: there is one.
-
-    Raises:
-        DataError: a line is no batch, a column is missing, of no numbers, not finite or needs code to be unpickled, lengths differ,
-            or a step is there twice; the line and column are named.
-        ConfigError: `policy` is needed or not there.
-
     Source: Ray RLlib, `rllib/offline/json_writer.py`, `rllib/utils/compression.py` and `rllib/policy/sample_batch.py`.
     """
-    source, found = str(path), dict[str, str]()
-    parts: list[Steps] = []
-    for where, line in _lines(Path(path)):
-        batch = _batch(where, line, policy)
-        if not found:
-            found = names_in(batch, NAMES, REQUIRED, where, rename, "rllib_json")
-        if lacking := [name for name in found.values() if name not in batch]:
-            raise DataError(f"{where} has no {lacking[0]!r}, which the first batch has.")
-        parts.append(steps_of(where, batch, found))
-    if not parts:
-        raise DataError(f"{source} has no batches.")
-    return imported(joined(parts, source), found, "rllib_json", timeout_at, discrete_action)
+
+    name = "rllib_json"
+    description = "RLlib's JSON lines of sample batches, also inside zip or gzip"
+    rename: Mapping[str, str] = RENAME
+    policy: str | None = setting(None, "whose steps to read of batches of several policies; null: there is one")
+
+    @classmethod
+    def detect(cls, path: Path) -> bool:
+        """Looks for an RLlib batch in the first line of the file, of a file in the zip, or of every file of a folder."""
+        if path.is_dir():
+            return bool(cls.parts(path))
+        if is_zip(path):
+            with open_archive(path) as archive:
+                return any(_is_batch(_start(path, archive, name)) for name in archive.names[:100])
+        return _is_batch(head(path, LOOK, unpacked=True))
+
+    @classmethod
+    def parts(cls, folder: Path) -> list[Path]:
+        """The files, or the folder where an episode goes over two of them."""
+        files = visible_files(folder)
+        if not files or is_zip(files[0]) or not all(_is_batch(head(file, LOOK, unpacked=True)) for file in files):
+            return []
+        return together(files, folder, _episode_ids)
+
+    def read(self, path: Path) -> Imported:
+        found, parts = dict[str, str](), list[Batch]()
+        for where, line in _lines(path):
+            batch = _batch(where, line, self.policy)
+            found = found or names_in(batch, NAMES, REQUIRED, where, self.rename, self.name)
+            if lacking := [name for name in found.values() if name not in batch]:
+                raise DataError(f"{where} has no {lacking[0]!r}, which the first batch has.")
+            parts.append(batch_of(where, batch, found, unpack))
+        if not parts:
+            raise DataError(f"{path} has no batches.")
+        return imported(self, joined(parts, str(path)), found, on_actions=action_notes)
 
 
 def _lines(path: Path) -> Iterator[tuple[str, bytes]]:

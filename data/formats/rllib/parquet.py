@@ -10,48 +10,23 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import DataError
-from ..imported import Imported, visible_files
+from ..arrays import visible_files
+from ..batches import Batch, batch_of, imported, joined
+from ..format import RENAME, Imported, StepFormat
 from ..tabular.arrow_columns import array_of
 from ..tabular.parquet_table import is_parquet, open_parquet, raw_column, read_table
 from ..untrusted.values import leaves, names_in, plain
-from .batches import NAMES, REQUIRED, Steps, imported, joined, steps_of, together, unpack
+from .batches import NAMES, REQUIRED, action_notes, together, unpack
 from .episodes import episode_id, read_episodes
 
 PACKED = "item"  # the one column of a file of packed episodes
 
 
-def is_rllib_parquet(path: Path) -> bool:
-    """Whether the file (or every file of a folder) is Parquet with RLlib's columns, or of packed episodes."""
-    if path.is_dir():
-        return bool(rllib_parquet_parts(path))
-    if not is_parquet(path):
-        return False
-    with open_parquet(path) as file:
-        schema = file.schema_arrow
-    if schema.names == [PACKED]:
-        return pa.types.is_binary(schema.field(0).type) or pa.types.is_large_binary(schema.field(0).type)
-    return all(set(NAMES[word]) & set(schema.names) for word in ("observations", "actions", "rewards"))
-
-
-def rllib_parquet_parts(folder: Path) -> list[Path]:
-    """The files of a folder of RLlib's Parquet files, or the folder where an episode goes over two of them."""
-    files = visible_files(folder)
-    if not files or not all(file.suffix == ".parquet" or is_parquet(file) for file in files):
-        return []
-    return together(files, folder, _episode_ids) if all(map(is_rllib_parquet, files)) else []
-
-
-def read_rllib_parquet(
-    path: Path | str,
-    *,
-    timeout_at: int | None = None,
-    discrete_action: bool | None = None,
-    rename: Mapping[str, str] | None = None,
-) -> Imported:
-    """Steps of RLlib's Parquet files, by episode; none is dropped.
+class RLlibParquet(StepFormat):
+    """Steps of RLlib's Parquet files, by episode.
 
     A file of flat columns has a row a step: obs, actions, rewards, terminateds (or dones) and, where present, truncateds,
-    new_obs, eps_id, agent_index (agent_id), t, action_logp and infos, read as `read_rllib_json` reads them. Vectors are lists,
+    new_obs, eps_id, agent_index (agent_id), t, action_logp and infos, read as `RLlibJSON` reads them. Vectors are lists,
     Arrow's or Ray's tensors; a column may also be RLlib's packed text, a value a row.
 
     A file with the one column `item` has a row an episode, or a piece of one: the state of a SingleAgentEpisode, written
@@ -62,42 +37,58 @@ def read_rllib_parquet(
       by one, an episode is cut at the end of a file, as truncated with its final observation.
     - Pieces of an episode may repeat steps of the piece before (a lookback); these are left out. Pieces that follow each other
       (same id, `t_started` where the last one ended) become one episode.
-    - Terminals and actions: as in `read_rllib_json`.
-
-    Args:
-        path: the file or folder.
-        timeout_at: steps. The step of that number in an episode truncates it, whatever the file says.
-        discrete_action: None: integer actions in one column are discrete.
-        rename: what this file calls a column, by d3ray's word; of flat files.
-
-    Raises:
-        DataError: not Parquet, damaged, a column missing, of another type, with empty values, of unequal entries or not finite
-            (file, column and row are named), an episode without its parts, or files of both kinds.
+    - Terminals and actions: as in `RLlibJSON`.
 
     Source: Ray RLlib, `rllib/offline/dataset_writer.py` and `offline_env_runner.py`, `rllib/env/single_agent_episode.py`.
     """
-    path = Path(path)
-    files = visible_files(path) if path.is_dir() else [path]
-    packed, found, parts = list[tuple[str, bytes]](), dict[str, str](), list[Steps]()
-    for file in files:
-        with open_parquet(file) as opened:
-            names = opened.schema_arrow.names
-            if names == [PACKED]:
-                packed += [
-                    (f"{file}: episode {k}", item) for k, item in enumerate(read_table(opened, str(file)).column(0).to_pylist())
-                ]
-                continue
-            found = found or names_in(names, NAMES, REQUIRED, str(file), rename, "rllib_parquet")
-            if lacking := [name for name in found.values() if name not in names]:
-                raise DataError(f"{file} has no {lacking[0]!r}, which {files[0]} has.")
-            table = read_table(opened, str(file), list(found.values()))
-        columns = {name: _column(str(file), word, table.column(name), table.schema.field(name)) for word, name in found.items()}
-        parts.append(steps_of(str(file), columns, found))
-    if packed and parts:
-        raise DataError(f"{path} has files of packed episodes and of flat columns; import them one kind at a time.")
-    if packed:
-        return read_episodes(str(path), packed, timeout_at=timeout_at, discrete_action=discrete_action)
-    return imported(joined(parts, str(path)), found, "rllib_parquet", timeout_at, discrete_action)
+
+    name = "rllib_parquet"
+    description = "RLlib's Parquet: a row a step, or packed episodes"
+    rename: Mapping[str, str] = RENAME
+
+    @classmethod
+    def detect(cls, path: Path) -> bool:
+        """Looks for RLlib's columns, or packed episodes, in the file or every file of a folder."""
+        if path.is_dir():
+            return bool(cls.parts(path))
+        if not is_parquet(path):
+            return False
+        with open_parquet(path) as file:
+            schema = file.schema_arrow
+        if schema.names == [PACKED]:
+            return pa.types.is_binary(schema.field(0).type) or pa.types.is_large_binary(schema.field(0).type)
+        return all(set(NAMES[word]) & set(schema.names) for word in ("observations", "actions", "rewards"))
+
+    @classmethod
+    def parts(cls, folder: Path) -> list[Path]:
+        """The files, or the folder where an episode goes over two of them."""
+        files = visible_files(folder)
+        if not files or not all(file.suffix == ".parquet" or is_parquet(file) for file in files):
+            return []
+        return together(files, folder, _episode_ids) if all(map(cls.detect, files)) else []
+
+    def read(self, path: Path) -> Imported:
+        files = visible_files(path) if path.is_dir() else [path]
+        packed, found, parts = list[tuple[str, bytes]](), dict[str, str](), list[Batch]()
+        for file in files:
+            source = str(file)
+            with open_parquet(file) as opened:
+                names = opened.schema_arrow.names
+                if names == [PACKED]:
+                    items = read_table(opened, source).column(0).to_pylist()
+                    packed += [(f"{file}: episode {k}", item) for k, item in enumerate(items)]
+                    continue
+                found = found or names_in(names, NAMES, REQUIRED, source, self.rename, self.name)
+                if lacking := [name for name in found.values() if name not in names]:
+                    raise DataError(f"{file} has no {lacking[0]!r}, which {files[0]} has.")
+                table = read_table(opened, source, list(found.values()))
+            columns = {name: _column(source, word, table.column(name), table.schema.field(name)) for word, name in found.items()}
+            parts.append(batch_of(source, columns, found, unpack))
+        if packed and parts:
+            raise DataError(f"{path} has files of packed episodes and of flat columns; import them one kind at a time.")
+        if packed:
+            return read_episodes(self, str(path), packed)
+        return imported(self, joined(parts, str(path)), found, on_actions=action_notes)
 
 
 def _column(source: str, word: str, column: Any, field: Any) -> Any:

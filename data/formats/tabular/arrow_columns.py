@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ...errors import DataError
 from ...storage.json_text import parse_json
-from ..imported import Array
+from ..arrays import Array
 
 EXTENSION = b"ARROW:extension:metadata"  # where a field's metadata keeps what an extension type that is not registered says
 
@@ -20,9 +20,6 @@ def array_of(source: str, name: str, column: Any, field: Any) -> Array | dict[st
 
     Lists must be of one length; lists of lists become more axes, tensors get their shape. Bytes of one length become uint8.
     Ray's tensors are read from their storage, whether Ray has registered them or not, so nothing of theirs is run.
-
-    Raises:
-        DataError: a value is missing, entries differ in length, or hold no numbers; the row is named where there is one.
     """
     whole = column.combine_chunks()
     chunk = pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole

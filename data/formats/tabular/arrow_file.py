@@ -16,12 +16,7 @@ _HEADER, _DATA, _BUFFERS, _COMPRESSION = 2, 1, 2, 3  # fields of Message, Dictio
 
 
 def read_arrow(path: Path) -> Any:
-    """The table in a file, once its buffers are known to unpack to no more than may be made of it.
-
-    Raises:
-        DataError: they do not.
-        pa.ArrowException, ValueError: it is damaged; lengths and offsets that lead out of its buffers count as that.
-    """
+    """The table in a file, once its buffers are known to unpack to no more than may be made of it."""
     with unpacking(path), pa.memory_map(str(path)) as file:
         file.seek(_MAGIC)
         for message in pa.ipc.MessageReader.open_stream(file):

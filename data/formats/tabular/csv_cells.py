@@ -1,4 +1,4 @@
-"""The cells of a CSV file as an Arrow table; what cannot be read is named by its line."""
+"""The cells of a CSV file as an Arrow table, and where its lines lie; what cannot be read is named by its line."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ import csv
 import math
 from collections.abc import Collection, Mapping
 from io import TextIOWrapper
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
 from ...errors import DataError
-from ..imported import Array
+from ..arrays import Array
 from ..untrusted.archives import head, open_gzip
 from ..untrusted.unpacking import counted, unpacking
 
 HEAD = 1 << 19  # bytes in which the header has to end
+BLOCK = 1 << 24  # bytes of lines that are looked at together
 
 
 def header(path: Path) -> tuple[list[str], str]:
@@ -44,32 +47,30 @@ def read_cells(
     numbers: Mapping[str, Any],
     span: tuple[int, int] | None = None,
 ) -> Any:
-    """Some columns as an Arrow table without nulls: text, or numbers.
+    """Some columns of a file as an Arrow table without nulls: `text`, and `numbers` with what they are read as (None: as written).
 
-    Args:
-        path: the file, gzip too.
-        names: what its columns are called, in their order.
-        separator: between cells.
-        text: columns of text.
-        numbers: columns of numbers, and what they are read as; None: whatever they are written in.
-        span: the bytes of the lines to read; None: all below the header.
-
-    Raises:
-        DataError: not UTF-8, no rows, a row of another length, an empty cell, text or NaN in a number's place; the line is named.
+    `names` are those of all columns, in their order; `span` the bytes of the lines to read, None: all below the header.
     """
     source = str(path)
-    options = {
-        "parse_options": arrow_csv.ParseOptions(delimiter=separator),
-        "convert_options": conversion(dict.fromkeys(text, pa.string()) | dict(numbers)),
-    }
+    kinds: dict[str, Any] = {name: kind for name, kind in (dict.fromkeys(text, pa.string()) | dict(numbers)).items() if kind}
+    conversion = arrow_csv.ConvertOptions(
+        column_types=kinds,
+        include_columns=sorted({*text, *numbers}),
+        null_values=[""],
+        strings_can_be_null=False,
+        true_values=["true", "True", "TRUE"],
+        false_values=["false", "False", "FALSE"],
+    )
+    share = len(conversion.include_columns) / len(names)  # of the cells
     with unpacking(path) as now, open_gzip(path) as stream:
-        cells = counted(source, stream, now, lambda text: 8 * (text.count(separator.encode()) + text.count(b"\n")))
+        cells = counted(source, stream, now, lambda text: int(8 * share * (text.count(separator.encode()) + text.count(b"\n"))))
         if span is not None:
             stream.seek(span[0])
         given = pa.PythonFile(cells, mode="r") if span is None else pa.BufferReader(cells.read(span[1] - span[0]))
         reading = arrow_csv.ReadOptions(column_names=names, skip_rows=int(span is None), use_threads=False)
         try:
-            table = arrow_csv.read_csv(given, read_options=reading, **options)
+            parsing = arrow_csv.ParseOptions(delimiter=separator)
+            table = arrow_csv.read_csv(given, read_options=reading, parse_options=parsing, convert_options=conversion)
         except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
             raise _fault(path, names, separator, text, numbers, str(error)) from None
     if not len(table):
@@ -82,18 +83,6 @@ def read_cells(
     if any(pa.types.is_floating(column.type) and not pc.all(pc.is_finite(column)).as_py() for _, column in columns):  # pyright: ignore[reportAttributeAccessIssue]
         raise _fault(path, names, separator, text, numbers, "it has numbers that are not finite")
     return table
-
-
-def conversion(columns: Mapping[str, Any]) -> Any:
-    """What cells become: those of each column its type, or None for whatever they are written in; other columns are not read."""
-    return arrow_csv.ConvertOptions(
-        column_types={name: kind for name, kind in columns.items() if kind is not None},
-        include_columns=sorted(columns),
-        null_values=[""],
-        strings_can_be_null=False,
-        true_values=["true", "True", "TRUE"],
-        false_values=["false", "False", "FALSE"],
-    )
 
 
 def as_array(column: Any) -> Array:
@@ -140,3 +129,22 @@ def _wrong(row: list[str], names: list[str], text: Collection[str], numbers: Col
             if not math.isfinite(value):
                 return f"the column {name!r} holds {cell!r}"
     return None
+
+
+def line_spans(path: Path, stops: list[int], n: int) -> list[tuple[int, int]] | None:
+    """Bytes of stretches of rows, in a file with a header and a line a row, from the first to behind the last.
+
+    `stops` has the row behind each stretch, `n` is that of all rows. None where the file has another number of lines, as where some
+    are blank.
+    """
+    wanted, found, lines, size, byte = np.array([0, *stops]), list[Array](), 0, 0, b""
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            at = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
+            inside = wanted[(wanted >= lines) & (wanted < lines + len(at))] - lines  # row r begins behind line end r
+            found.append(at[inside] + size + 1)
+            lines, size, byte = lines + len(at), size + len(block), block[-1:]
+    if byte != b"\n":
+        lines += 1
+        found.append(np.array([size]))  # the last row ends with the file
+    return list(pairwise(np.concatenate(found).tolist())) if lines == n + 1 else None

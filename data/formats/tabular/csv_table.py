@@ -4,43 +4,185 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...config import setting
 from ...errors import DataError
-from ..imported import Array, Imported, Plan, count_notes, typed_actions, visible_files
-from ..stretches import row_stretches, where
+from ..arrays import Array, visible_files
+from ..format import Imported, Plan, row_stretches, where
 from ..untrusted.archives import GZIP, head, is_zip
-from .csv_cells import HEAD, as_array, header, read_cells
-from .csv_lines import line_spans, scan
+from .csv_cells import HEAD, as_array, header, line_spans, read_cells
 from .images import ENDINGS, read_images
+from .table_format import TableFormat
 from .table_names import FLAGS, NAMES, check_renames, entry_names, grouped, is_known, is_told, not_read, usual_names
-from .table_rows import (
-    Ids,
-    Order,
-    check_ends,
-    episode_ids,
-    flags_of,
-    go_over_files,
-    order_notes,
-    order_of,
-    returns,
-    table_steps,
-)
+from .table_rows import Ids, Order, episode_ids, flags_of, go_over_files, order_notes, order_of
 
 CALLED = {name: name for name in NAMES}  # what errors call columns
 
 
-def is_csv(path: Path) -> bool:
-    """Whether the first line names reward, an observation, an action, and an episode or what ends one; of a folder `csv_parts`."""
-    return csv_parts(path) == [path] if path.is_dir() else is_told(usual_names(header(path)[0], {}, whole=False))
+@dataclass(frozen=True)
+class _Layout:
+    """What the header says."""
+
+    names: list[str]  # of all columns, usual ones where they are known
+    separator: str
+    groups: dict[str, list[str]]  # the columns of each array
+    called: dict[str, tuple[str, ...]]  # what the file calls the entries of each array, where that says more than their numbers
+    are_images: bool  # whether observations are names of images
+    text: frozenset[str]  # columns of text
+    numbers: dict[str, Any]  # columns of numbers, and what they are read as; None: as they are written, which tells their kind
+    notes: list[str]
+
+
+class CSV(TableFormat):
+    """Steps of a CSV file, or of a folder of files over which episodes go, episode after episode.
+
+    Columns, in any order: `episode` (a number or a name), `observation:0` … (dicts: `observation/KEY:0` …), `action:0` …, `reward`
+    (`episode_id`, `obs_0`, `state_0`, `act_0` and the like are understood); where present `step`, `terminated` (done), `truncated`
+    (timeout), `next_observation:0` …, `action_mask:0` …, `log_prob` (or `action_prob`, `propensity`, of which it is the logarithm)
+    and `info/NAME`. Others are left out, which a note says. Numbers may be padded with spaces; commas, semicolons or tabs separate
+    columns. gzip is read too. Renamed are `{"observation:0": "x", "action": "u"}` (the latter for `u:0` …).
+
+    Without `next_observation` there are no final observations. Where `observation:0` is the only one and holds names, these are
+    images: members of a zip archive or files of a folder, uint8 [H, W, C]. One action column of whole numbers is discrete.
+
+    Source: MINERVA (takuseno/minerva), README and `minerva/dataset.py`; images as in its "image dataset".
+    """
+
+    name = "csv"
+    description = "CSV with episode, observation:0, …, action:0, …, reward, also beside images"
+    images: Path | str | None = setting(
+        None,
+        "zip archive or folder of the images; null: beside the file, an archive or folder called as the file is, or images, then "
+        "the file's own folder",
+    )
+
+    @classmethod
+    def detect(cls, path: Path) -> bool:
+        """Looks in the first line for reward, an observation, an action, and an episode or what ends one; a folder: see `parts`."""
+        return cls.parts(path) == [path] if path.is_dir() else is_told(usual_names(header(path)[0], {}, whole=False))
+
+    @classmethod
+    def nearly(cls, path: Path, *, renamed: bool) -> bool:
+        """Whether it is a table at all."""
+        del renamed
+        return is_table(path)
+
+    @classmethod
+    def parts(cls, folder: Path) -> list[Path]:
+        """The CSV files of a folder that also holds images, or archives or folders of them.
+
+        Of one that holds CSV files alone it is the folder, where rows of an episode lie in several of them, as their steps say.
+        """
+        inside = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+        if not any(path.is_dir() or path.suffix.lower() in ENDINGS or is_zip(path) for path in inside):
+            files = visible_files(folder)
+            is_one = len(files) > 1 and all(map(cls.detect, files)) and go_over_files(files, _episodes, _steps)
+            return [folder] if is_one else []
+        return [path for path in inside if path.is_file() and path.suffix.lower() not in ENDINGS and cls.detect(path)]
+
+    def read(self, path: Path) -> Imported:
+        files = visible_files(path) if path.is_dir() else [path]
+        layouts = [self._layout(file) for file in files]
+        layout, tables = layouts[0], list[Any]()
+        for file, one in zip(files, layouts, strict=True):
+            if odd := sorted(set(one.names) ^ set(layout.names)):
+                raise DataError(f"{path}: its files have different columns; {odd[0]!r} is in some of them.")
+            tables.append(read_cells(file, one.names, one.separator, text=one.text, numbers=one.numbers))
+        table = tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="permissive")
+        imported, order = self._imported(path, layout, table, str(path))
+        ends = self.on_ends(imported.steps, limits_known="truncated" in layout.names)
+        return replace(imported, notes=[*layout.notes, *order_notes(order, CALLED), *imported.notes, *ends])
+
+    def plan(self, path: Path, n_bytes: int | None) -> Plan:
+        """Stretches of lines, of whole episodes.
+
+        The columns that tell where episodes end, and what kind of actions there are, are read for it. gzip, a file with blank
+        lines and one with images are read whole.
+        """
+        whole, size = super().plan(path, n_bytes), path.stat().st_size
+        if path.is_dir() or n_bytes is None or size <= n_bytes or head(path, 2) == GZIP:
+            return whole
+        layout = self._layout(path)
+        if layout.are_images or "closing" in layout.names:
+            return whole
+        asked = [name for name in ("step", "terminated", "truncated") if name in layout.names]
+        asked += layout.groups["action"] if len(layout.groups["action"]) == 1 else []
+        text = {"episode"} & set(layout.names)
+        table = read_cells(path, layout.names, layout.separator, text=text, numbers={name: layout.numbers[name] for name in asked})
+        order = self._order(str(path), table)
+        rows = row_stretches(order.ends, max(1, n_bytes * len(order.ends) // size))
+        spans = line_spans(path, [one.stop for one in rows], len(order.ends))
+        if order.rows is not None or spans is None:
+            return whole
+        exact = replace(layout, numbers={**layout.numbers, **{name: table.schema.field(name).type for name in asked}})
+        return Plan(
+            tuple(partial(self._lines, path, exact, span, one.start, order.unit) for span, one in zip(spans, rows, strict=True)),
+            tuple(stop - start for start, stop in spans),
+            notes=(*layout.notes, *order_notes(order, CALLED)),
+            said=partial(self.on_ends, limits_known="truncated" in layout.names),
+        )
+
+    def _lines(self, path: Path, layout: _Layout, span: tuple[int, int], row: int, unit: float | None) -> Imported:
+        """The steps of some lines, which are whole episodes, the first of them in that row."""
+        table = read_cells(path, layout.names, layout.separator, text=layout.text, numbers=layout.numbers, span=span)
+        return self._imported(path, layout, table, where(path, row), unit)[0]
+
+    def _order(self, source: str, table: Any, unit: float | None = None) -> Order:
+        there = set(table.column_names)
+        ids = episode_ids(source, "episode", table["episode"]) if "episode" in there else None
+        step = as_array(table["step"]) if "step" in there else None
+        flag = {name: as_array(table[name]) for name in ("terminated", "truncated", "closing") if name in there}
+        return order_of(source, CALLED, ids, step, flags_of(source, CALLED, flag), unit)
+
+    def _layout(self, path: Path) -> _Layout:
+        source = str(path)
+        found, separator = header(path)
+        if not found:
+            raise DataError(f"{source} does not begin with a line of UTF-8 text; save it as UTF-8.")
+        names = usual_names(found, check_renames(self.rename, found, source, self.name), whole=False)
+        groups = grouped(names, source, found, whole=False)
+        are_images = groups.get("observation") == ["observation:0"] and _first_is_text(
+            path, names.index("observation:0"), separator
+        )
+        text = frozenset([*(["episode"] if "episode" in names else ()), *(["observation:0"] if are_images else ())])
+        kinds = {name: pa.float64() for name in names if is_known(name) and name not in text}
+        kinds |= {name: None for name in kinds if name.startswith("action:") or name in FLAGS}
+        notes = not_read(names)
+        if "episode" not in names:
+            flagged = " or ".join(name for name in ("terminated", "truncated") if name in names)
+            notes.append(
+                f"No column numbers the episodes: one ends where {flagged} says so (a column of numbers, rename.episode=NAME)."
+            )
+        called = entry_names(groups, dict(zip(names, found, strict=True)))
+        return _Layout(names, separator, groups, called, are_images, text, kinds, notes + self.on_task(names))
+
+    def _imported(self, path: Path, layout: _Layout, table: Any, source: str, unit: float | None = None) -> tuple[Imported, Order]:
+        """The steps in a table of all of the file's rows, or of some that are whole episodes."""
+        names = layout.names
+        columns = {
+            group: np.stack([as_array(table[name]) for name in entries], 1)
+            for group, entries in layout.groups.items()
+            if not (layout.are_images and group == "observation")
+        }
+        seen: list[str] = []
+        if layout.are_images:
+            seen = pc.utf8_trim_whitespace(table["observation:0"]).to_pylist()  # pyright: ignore[reportAttributeAccessIssue]
+            columns["observation"] = read_images(seen, _places(path, self.images), source)
+        columns["action"] = self.actions(source, columns["action"])
+        own = {name for name in names if name in NAMES and name not in ("episode", "step")}
+        columns |= {name: as_array(table[name]) for name in names if name in own or name.startswith("info/")}
+        order = self._order(source, table, unit)
+        steps, notes = self.steps_of(source, CALLED, columns, order)
+        about = {"images": len(set(seen))} if layout.are_images else {}
+        return Imported(steps, names=layout.called, notes=notes, provenance=about), order
 
 
 def is_table(path: Path) -> bool:
@@ -50,18 +192,6 @@ def is_table(path: Path) -> bool:
     return (
         len(names) > 2 and len(named) >= len(names) - 1 and all(re.fullmatch(r"[^\W\d][\w .:/()\[\]%°-]*", name) for name in named)
     )
-
-
-def csv_parts(folder: Path) -> list[Path]:
-    """The CSV files of a folder that also holds images, or archives or folders of them.
-
-    Of one that holds CSV files alone it is the folder, where rows of an episode lie in several of them, as their steps say.
-    """
-    inside = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    if not any(path.is_dir() or path.suffix.lower() in ENDINGS or is_zip(path) for path in inside):
-        files = visible_files(folder)
-        return [folder] if len(files) > 1 and all(map(is_csv, files)) and go_over_files(files, _episodes, _steps) else []
-    return [path for path in inside if path.is_file() and path.suffix.lower() not in ENDINGS and is_csv(path)]
 
 
 def _episodes(path: Path) -> Ids | None:
@@ -79,236 +209,12 @@ def _steps(path: Path) -> Array:
     return as_array(read_cells(path, names, separator, text=(), numbers={"step": pa.float64()})["step"])
 
 
-def read_csv(
-    path: Path | str,
-    *,
-    timeout_at: int | None = None,
-    discrete_action: bool | None = None,
-    rename: Mapping[str, str] | None = None,
-    ends: Literal["truncated", "terminated"] = "truncated",
-    images: Path | str | None = None,
-) -> Imported:
-    """Steps of a CSV file, or of a folder of files over which episodes go, episode after episode; none is dropped.
-
-    Columns, in any order: `episode` (a number or a name), `observation:0` … (dicts: `observation/KEY:0` …), `action:0` …, `reward`
-    (`episode_id`, `obs_0`, `state_0`, `act_0` and the like are understood); where present `step`, `terminated` (done), `truncated`
-    (timeout), `next_observation:0` …, `action_mask:0` …, `log_prob` (or `action_prob`, `propensity`, of which it is the logarithm)
-    and `info/NAME`. Others are left out, which a note says. Numbers may be padded with spaces; commas, semicolons or tabs separate
-    columns. gzip is read too.
-
-    Where an episode ends, and in what order rows are read, is as of every table: see `order_of`. Without `next_observation` there
-    are no final observations. Where `observation:0` is the only one and holds names, these are images: members of a zip archive or
-    files of a folder, uint8 [H, W, C].
-
-    Args:
-        path: the file, or the folder.
-        timeout_at: steps. The step of that number in an episode truncates it, whatever the file says.
-        discrete_action: None: whether there is one action column, and it holds whole numbers only.
-        rename: what this file calls a column, by its usual name: `{"observation:0": "x", "action": "u"}` (the latter for `u:0` …).
-        ends: what the end of an episode is where the file has no `terminated`.
-        images: zip archive or folder of the images. None: beside the file: an archive or folder called as the file is, or
-            `images`, then the file's own folder.
-
-    Raises:
-        DataError: not UTF-8, a column missing or twice, a row of another length, an empty cell, text or NaN in a number's place, an
-            episode that comes back after another and no `step` to tell the order, an image that is missing or unlike the others;
-            file, column and line are named.
-
-    Source: MINERVA (takuseno/minerva), README and `minerva/dataset.py`; images as in its "image dataset".
-    """
-    path = Path(path)
-    files = visible_files(path) if path.is_dir() else [path]
-    layouts = [_layout(file, rename, ends) for file in files]
-    layout, tables = layouts[0], list[Any]()
-    for file, one in zip(files, layouts, strict=True):
-        if odd := sorted(set(one.names) ^ set(layout.names)):
-            raise DataError(f"{path}: its files have different columns; {odd[0]!r} is in some of them.")
-        tables.append(read_cells(file, one.names, one.separator, text=one.text, numbers=one.numbers))
-    table = tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="permissive")
-    imported, order = _imported(path, layout, table, str(path), timeout_at, discrete_action, ends, images)
-    limits_known = "truncated" in layout.names or timeout_at is not None
-    notes = [*layout.notes, *order_notes(order, CALLED), *imported.notes, *count_notes(imported.steps, limits_known=limits_known)]
-    return replace(imported, notes=notes)
-
-
-def plan_csv(
-    path: Path | str,
-    *,
-    timeout_at: int | None = None,
-    discrete_action: bool | None = None,
-    rename: Mapping[str, str] | None = None,
-    ends: Literal["truncated", "terminated"] = "truncated",
-    images: Path | str | None = None,
-    n_bytes: int | None = None,
-) -> Plan:
-    """How the file is read in stretches of lines, of whole episodes. Raises as `read_csv`.
-
-    It is looked through once, for the columns that tell where episodes end and what kind of actions there are. gzip, a file with
-    blank lines and one with images are read whole.
-
-    Args:
-        path: as `read_csv`, and so are the following ones but for the last.
-        timeout_at: steps.
-        discrete_action: whether actions are discrete.
-        rename: columns by their usual names.
-        ends: what the end of an episode is.
-        images: archive or folder of images.
-        n_bytes: of a stretch, where no episode has more; None: all of the file.
-    """
-    path, options = Path(path), {"timeout_at": timeout_at, "discrete_action": discrete_action, "ends": ends}
-    size = path.stat().st_size
-    whole = Plan((partial(read_csv, path, rename=rename, images=images, **options),), (size,))
-    layout = _layout(visible_files(path)[0] if path.is_dir() else path, rename, ends)
-    if (
-        path.is_dir()
-        or n_bytes is None
-        or size <= n_bytes
-        or layout.are_images
-        or "closing" in layout.names
-        or head(path, 2) == GZIP
-    ):
-        return whole
-    flagged = [name for name in ("terminated", "truncated") if name in layout.names]
-    asked = [name for name in ("episode", "step") if name in layout.names]
-    asked += flagged if asked != ["episode"] else []
-    single = layout.groups["action"] if len(layout.groups["action"]) == 1 else []
-    found = scan(path, layout.names, layout.separator, asked, [*single, *flagged])
-    if found is None or (found.twice is not None and found.steps is not None):
-        return whole
-    if found.twice is not None:
-        raise returns(str(path), *found.twice)
-    ids = None if found.begins is None else Ids(np.cumsum(found.begins), (), together=True)
-    try:
-        order = order_of(str(path), CALLED, ids, found.steps, {} if found.flagged is None else {"truncated": found.flagged})
-    except (DataError, IndexError):  # who reads all of it says why, and of which episode
-        order = None
-    if order is None or order.rows is not None:
-        return whole
-    rows = row_stretches(order.ends, max(1, n_bytes * len(order.ends) // size))
-    spans = line_spans(path, [one.stop for one in rows], len(order.ends))
-    if spans is None:
-        return whole
-    exact = replace(layout, numbers={**layout.numbers, **found.kinds})
-    read = partial(_read_lines, path, exact)
-    return Plan(
-        tuple(partial(read, span, one.start, order.unit, **options) for span, one in zip(spans, rows, strict=True)),
-        tuple(stop - start for start, stop in spans),
-        {"format": "csv", "file": path.name},
-        (*layout.notes, *order_notes(order, CALLED)),
-        partial(count_notes, limits_known="truncated" in layout.names or timeout_at is not None),
-    )
-
-
-def _read_lines(
-    path: Path,
-    layout: _Layout,
-    span: tuple[int, int],
-    row: int,
-    unit: float | None,
-    timeout_at: int | None,
-    discrete_action: bool | None,
-    ends: Literal["truncated", "terminated"],
-) -> Imported:
-    """The steps of some lines, which are whole episodes, the first of them in that row."""
-    table = read_cells(path, layout.names, layout.separator, text=layout.text, numbers=layout.numbers, span=span)
-    return _imported(path, layout, table, where(path, row), timeout_at, discrete_action, ends, None, unit)[0]
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """What the header says.
-
-    Attributes:
-        names: of all columns, usual ones where they are known.
-        separator: of cells.
-        groups: the columns of each array.
-        are_images: whether observations are names of images.
-        text: columns of text.
-        called: what the file calls the entries of each array, where that says more than their numbers.
-        numbers: columns of numbers, and what they are read as; None: as they are written, which tells the kind of actions.
-        notes: sentences on the file.
-    """
-
-    names: list[str]
-    separator: str
-    groups: dict[str, list[str]]
-    called: dict[str, tuple[str, ...]]
-    are_images: bool
-    text: frozenset[str]
-    numbers: dict[str, Any]
-    notes: list[str]
-
-
-def _layout(path: Path, rename: Mapping[str, str] | None, ends: str) -> _Layout:
-    source = str(path)
-    found, separator = header(path)
-    if not found:
-        raise DataError(f"{source} does not begin with a line of UTF-8 text; save it as UTF-8.")
-    names = usual_names(found, check_renames(rename, found, source, "csv"), whole=False)
-    said = check_ends(ends, names)
-    groups = grouped(names, source, found, whole=False)
-    are_images = groups.get("observation") == ["observation:0"] and _first_is_text(path, names.index("observation:0"), separator)
-    text = frozenset([*(["episode"] if "episode" in names else ()), *(["observation:0"] if are_images else ())])
-    numbers = [name for name in names if is_known(name) and name not in text]
-    written = {name for name in numbers if name.startswith("action:") or name in FLAGS}
-    notes = not_read(names)
-    if "episode" not in names:
-        flagged = " or ".join(name for name in ("terminated", "truncated") if name in names)
-        notes.append(
-            f"No column numbers the episodes: one ends where {flagged} says so (a column of numbers, rename.episode=NAME)."
-        )
-    notes += said
-    kinds = {name: None if name in written else pa.float64() for name in numbers}
-    called = entry_names(groups, dict(zip(names, found, strict=True)))
-    return _Layout(names, separator, groups, called, are_images, text, kinds, notes)
-
-
-def _imported(
-    path: Path,
-    layout: _Layout,
-    table: Any,
-    source: str,
-    timeout_at: int | None,
-    discrete_action: bool | None,
-    ends: Literal["truncated", "terminated"],
-    images: Path | str | None,
-    unit: float | None = None,
-) -> tuple[Imported, Order]:
-    """The steps in a table of all of the file's rows, or of some that are whole episodes."""
-    names, are_images = layout.names, layout.are_images
-    columns = {
-        group: _stacked(table, entries) for group, entries in layout.groups.items() if not (are_images and group == "observation")
-    }
-    called: list[str] = []
-    if are_images:
-        called = pc.utf8_trim_whitespace(table["observation:0"]).to_pylist()  # pyright: ignore[reportAttributeAccessIssue]
-        columns["observation"] = read_images(called, _places(path, images), source)
-    columns["action"] = typed_actions(source, columns["action"], discrete_action)
-    columns |= {name: as_array(table[name]) for name in names if name in NAMES and name not in ("episode", "step")}
-    columns |= {name: as_array(table[name]) for name in names if name.startswith("info/")}
-    ids = episode_ids(source, "episode", table["episode"]) if "episode" in names else None
-    step = as_array(table["step"]) if "step" in names else None
-    order = order_of(source, CALLED, ids, step, flags_of(source, CALLED, columns), unit)
-    steps, notes = table_steps(source, CALLED, columns, order, ends, timeout_at)
-    provenance = {"format": "csv", "file": path.name} | ({"images": len(set(called))} if are_images else {})
-    return Imported(steps, names=layout.called, notes=notes, provenance=provenance), order
-
-
-# ---- the cells
-
-
 def _first_is_text(path: Path, column: int, separator: str) -> bool:
     """Whether the first cell below the header is no number."""
     lines = head(path, HEAD, unpacked=True).decode("utf-8", "replace").splitlines()[1:]
     row = next(csv.reader([line for line in lines if line.strip()][:1], delimiter=separator), [])
     cell = row[column].strip() if column < len(row) else ""
     return bool(cell) and not re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+]?(nan|inf|infinity)", cell, re.IGNORECASE)
-
-
-def _stacked(table: Any, entries: list[str]) -> Array:
-    """[N, K] of the columns: integers where all are."""
-    columns = [as_array(table[name]) for name in entries]
-    return np.stack(columns, 1)
 
 
 def _places(path: Path, images: Path | str | None) -> list[Path]:

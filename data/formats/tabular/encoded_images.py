@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...errors import DataError
-from ..imported import Array
+from ..arrays import Array
 from ..untrusted.unpacking import unpacks
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow's name for so many channels of 8 bits
@@ -25,13 +25,7 @@ def is_encoded(data: bytes) -> bool:
 def decode_images(images: Sequence[bytes], what: str, shape: Sequence[int | None] | None = None) -> Array:
     """[N, height, width, channels] uint8 (uint16 of PNGs with 16 bits): all of one size, which is looked at before pixels are made.
 
-    Args:
-        images: one or more, each PNG or JPEG.
-        what: what an error calls them, as in "file: 'image'".
-        shape: [height, width, channels] that they are said to have, entries None where it is not said.
-
-    Raises:
-        DataError: one is neither PNG nor JPEG, damaged, or of another size; its row is named.
+    `what` is what an error calls them; `shape` [height, width, channels] what they are said to have, None where it is not said.
     """
     out: Array | None = None
     for row, data in enumerate(images):
@@ -65,9 +59,6 @@ def decode_image(
         kinds: Pillow's names of the formats that are read.
         most: pixels.
         convert: make the channels that `shape` says of others, and keep PNGs of 16 bits; else both are refused.
-
-    Raises:
-        DataError: it is of no such kind, damaged, too large, or of another shape or mode.
     """
     from PIL import Image
 

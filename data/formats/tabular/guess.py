@@ -29,19 +29,12 @@ _FLAGS = {"0", "1", "true", "false", "0.0", "1.0"}
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table.
+    """A column of a table."""
 
-    Attributes:
-        name: What the file calls it.
-        usual: What it is read as by that name; empty: d3ray does not know it.
-        guess: What it may be instead, one of `ROLES`; empty: nobody knows, or nothing needs to be guessed.
-        values: Its first cells.
-    """
-
-    name: str
-    usual: str
-    guess: str
-    values: tuple[str, ...]
+    name: str  # what the file calls it
+    usual: str  # what it is read as by that name; empty: d3ray does not know it
+    guess: str  # what it may be instead, one of `ROLES`; empty: nobody knows, or nothing needs to be guessed
+    values: tuple[str, ...]  # its first cells
 
 
 def look(path: Path, rows: int = 4) -> list[Column]:

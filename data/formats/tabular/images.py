@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import DataError
-from ..imported import Array
+from ..arrays import Array
 from ..untrusted.archives import open_archive
 from ..untrusted.unpacking import stored, unpacks
 from .encoded_images import decode_image
@@ -27,14 +27,7 @@ Fetch = Callable[[str], tuple[bytes, str]]  # an image's name to its bytes and w
 def read_images(names: Sequence[str], places: Sequence[Path], source: str) -> Array:
     """uint8 [N, H, W, C], row k the image called `names[k]`; C is 1, 3 or 4. An image that is named often is decoded once.
 
-    Args:
-        names: of files in one of `places`; a name may leave out the folders that they lie in inside an archive.
-        places: zip archives and folders, in the order in which they are looked through.
-        source: what an error names.
-
-    Raises:
-        DataError: an image is missing, damaged, larger than 2^24 pixels, of another size or mode than the first, or its name leads
-            out of its folder; the image is named.
+    `places` are zip archives and folders, looked through in their order; a name may leave out the folders inside an archive.
     """
     once, row = np.unique(np.asarray(names), return_inverse=True)
     with _opened(places, source) as fetch:

@@ -10,9 +10,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ...errors import ConfigError, DataError
+from ...config import setting
+from ...errors import DataError
 from ...storage.json_text import parse_json
-from ..imported import Array, Imported, check_rename, count_notes, existing_file, flags, one_column, typed_actions
+from ..arrays import Array, check_rename, existing_file, flags, one_column
+from ..format import RENAME, Imported, StepFormat
 from ..runs import Runs
 from ..untrusted.unpacking import OBJECTS, needs, stored
 from ..untrusted.values import json_file
@@ -34,35 +36,8 @@ DERIVED = ("timestamp", "index", "episode_index", "frame_index")  # positions, w
 VERSIONS = ("v2.0", "v2.1", "v3.0")
 
 
-def is_lerobot(path: Path) -> bool:
-    """Whether the path is a dataset's folder, or a Parquet file below the `data` of one."""
-    if path.is_dir():
-        return _read_info(path) is not None
-    return is_parquet(path) and _root(path) is not None
-
-
-def lerobot_parts(folder: Path) -> list[Path]:
-    """The Parquet files of a dataset's folder, in the order of their episodes.
-
-    Raises DataError where they hold other numbers of episodes or frames than `meta/info.json` says.
-    """
-    if (info := _read_info(folder)) is None:
-        return []
-    files = sorted(folder.glob("data/*/*.parquet"))
-    if files:
-        _check_counts(folder, files, info)
-    return files or [folder]
-
-
-def read_lerobot(
-    path: Path | str,
-    *,
-    timeout_at: int | None = None,
-    discrete_action: bool | None = None,
-    done: Literal["terminated", "truncated"] = "terminated",
-    rename: Mapping[str, str] | None = None,
-) -> Imported:
-    """Steps of one Parquet file of a LeRobot dataset, which holds one episode (2.x) or many (3.0); none is dropped.
+class LeRobot(StepFormat):
+    """Steps of one Parquet file of a LeRobot dataset, which holds one episode (2.x) or many (3.0).
 
     Row t holds o_t, a_t and, where the dataset has them, `next.reward` and `next.done` of that action. There is no observation
     after the last action of an episode, so final ones are missing. Demonstrations have no rewards: then they are zeros, and a note
@@ -75,48 +50,57 @@ def read_lerobot(
     numbers become `info/NAME`; `timestamp`, `index` and `frame_index` are left out. What features call their entries (`names`) is
     kept. Tasks (texts by `task_index`), frames a second and the robot go into the provenance.
 
-    Args:
-        path: a file below `data/`.
-        timeout_at: steps. The step of that number in an episode truncates it, whatever the file says.
-        discrete_action: None: integer actions in one column are discrete.
-        done: what `next.done` means.
-        rename: `observation` (of which others are parts), `action`, `reward`, `done`, `truncated`, `episode` or `step` to the
-            feature's name in these files.
-
-    Raises:
-        DataError: `meta/info.json` is missing or of another version, a column is missing, empty in a row or not of the shape that
-            it is said to have, an image is not in the file, frames are not in order, a video is damaged, or all observations are
-            videos that cannot be decoded.
+    `rename` has `observation` (of which others are parts), `action`, `reward`, `done`, `truncated`, `episode` and `step`.
 
     Source: LeRobot, `docs/source/lerobot-dataset-v3.mdx`, `datasets/feature_utils.py` and the script that converts 2.1 to 3.0.
     """
-    path = existing_file(path) if not Path(path).is_dir() else Path(path)
-    root = path if path.is_dir() else _root(path)
-    if root is None or (info := _read_info(root)) is None:
-        raise DataError(f"{path} is not below the data folder of a LeRobot dataset: there is no {INFO}.")
-    if path.is_dir():
-        raise DataError(f"{path} has no Parquet file below data/.")
-    version = str(info.get("codebase_version"))
-    if version not in VERSIONS:
-        raise DataError(f"{root / INFO} is of version {version}; {', '.join(VERSIONS)} are read.")
-    if done not in ("terminated", "truncated"):
-        raise ConfigError(f"done is {done!r}; choose from 'terminated', 'truncated'.")
-    names, source = NAMES | dict(check_rename(rename, NAMES, "lerobot")), str(path)
-    with open_parquet(path) as file:
-        table = _Table(file, info["features"], names, source, Videos(root, info))
-        observations, called, notes = table.observations()
-        called["action"] = table.entry_names(names["action"])
-        actions = typed_actions(source, table.numbers(names["action"]), discrete_action)
-        terminated, truncated, last, said = table.ends(done)
-        rewards, no_rewards = table.rewards(len(last))
-        infos = table.infos()
-        runs = Runs(observations, np.zeros(len(last), bool), last, actions, rewards, terminated, truncated, infos)
-    steps, cut = runs.steps(source, timeout_at)
-    notes = [*notes, *table.notes(), *no_rewards, *said, *cut, *count_notes(steps, limits_known=False)]
-    about = {key: info[key] for key in ("fps", "robot_type") if info.get(key)} | _tasks(root, infos.get("info/task_index"))
-    return Imported(
-        steps, names=called, notes=notes, provenance={"format": "lerobot", "version": version, "file": path.name, **about}
-    )
+
+    name = "lerobot"
+    description = "LeRobot 2.x and 3.0: meta/info.json and Parquet files"
+    rename: Mapping[str, str] = RENAME
+    done: Literal["terminated", "truncated"] = setting("terminated", "what next.done means")
+
+    @classmethod
+    def detect(cls, path: Path) -> bool:
+        """Knows a dataset's folder, and a Parquet file below the `data` of one."""
+        if path.is_dir():
+            return _read_info(path) is not None
+        return is_parquet(path) and _root(path) is not None
+
+    @classmethod
+    def parts(cls, folder: Path) -> list[Path]:
+        """The Parquet files, in the order of their episodes."""
+        if (info := _read_info(folder)) is None:
+            return []
+        files = sorted(folder.glob("data/*/*.parquet"))
+        if files:
+            _check_counts(folder, files, info)
+        return files or [folder]
+
+    def read(self, path: Path) -> Imported:
+        folder = path.is_dir()
+        root = path if folder else _root(existing_file(path))
+        if root is None or (info := _read_info(root)) is None:
+            raise DataError(f"{path} is not below the data folder of a LeRobot dataset: there is no {INFO}.")
+        if folder:
+            raise DataError(f"{path} has no Parquet file below data/.")
+        version = str(info.get("codebase_version"))
+        if version not in VERSIONS:
+            raise DataError(f"{root / INFO} is of version {version}; {', '.join(VERSIONS)} are read.")
+        names, source = NAMES | dict(check_rename(self.rename, NAMES, self.name)), str(path)
+        with open_parquet(path) as file:
+            table = _Table(file, info["features"], names, source, Videos(root, info))
+            observations, called, notes = table.observations()
+            called["action"] = table.entry_names(names["action"])
+            actions = self.actions(source, table.numbers(names["action"]))
+            terminated, truncated, last, said = table.ends(self.done)
+            rewards, no_rewards = table.rewards(len(last))
+            infos = table.infos()
+            runs = Runs(observations, np.zeros(len(last), bool), last, actions, rewards, terminated, truncated, infos)
+        steps, cut = runs.steps(source, self.timeout_at)
+        notes = [*notes, *table.notes(), *no_rewards, *said, *cut, *self.on_ends(steps, limits_known=False)]
+        about = {key: info[key] for key in ("fps", "robot_type") if info.get(key)} | _tasks(root, infos.get("info/task_index"))
+        return Imported(steps, names=called, notes=notes, provenance={"version": version, **about})
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError, reason
-from ..imported import Array
+from ..arrays import Array
 from ..untrusted.unpacking import stored, unpacks
 from .parquet_table import open_parquet, read_table
 
@@ -24,15 +24,10 @@ V2, V3 = (
 
 @dataclass(frozen=True)
 class Videos:
-    """The videos of a dataset.
+    """The videos of a dataset."""
 
-    Args:
-        root: its folder.
-        info: its `meta/info.json`.
-    """
-
-    root: Path
-    info: Mapping[str, Any]
+    root: Path  # its folder
+    info: Mapping[str, Any]  # its `meta/info.json`
 
     def why_not(self, camera: str, episode: int) -> str:
         """Why frames cannot be decoded; empty where they can."""
@@ -45,15 +40,9 @@ class Videos:
         return "" if path.is_file() else f"there is no {path}"
 
     def frames(self, camera: str, episode: Array, timestamp: Array) -> Array:
-        """[N, height, width, 3] uint8: the frame that was shown at each row's time in its episode.
+        """[N, height, width, 3] uint8: the frame that was shown at each row's `timestamp` [N], seconds since its episode began.
 
-        Args:
-            camera: the feature.
-            episode: [N] numbers of episodes, each in one stretch.
-            timestamp: [N] seconds since the episode began, ascending in each.
-
-        Raises:
-            DataError: a video is missing or damaged, or ends before the last row; it is named.
+        Rows of an episode lie together, and their times ascend.
         """
         starts = np.flatnonzero(np.r_[True, episode[1:] != episode[:-1]])
         out: Array | None = None

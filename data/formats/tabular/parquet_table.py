@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from ...errors import DataError
 from ...storage.json_text import parse_json
-from ..imported import Array, damaged, existing_file
+from ..arrays import Array, damaged, existing_file
 from ..untrusted.archives import head
 from ..untrusted.unpacking import ROW, left, needs, unpacking, unpacks
 from .arrow_columns import array_of
@@ -46,11 +46,7 @@ class Parquet(pq.ParquetFile):
 
 @contextmanager
 def open_parquet(path: Path | str) -> Generator[Parquet]:
-    """The file, opened for reading; what reading it raises becomes a `DataError`.
-
-    Raises:
-        DataError: not there, not Parquet, cut short or damaged.
-    """
+    """The file, opened for reading; what reading it raises becomes a `DataError`."""
     path = existing_file(path)
     if not is_parquet(path):
         raise DataError(f"{path} is not a Parquet file.")
@@ -69,11 +65,7 @@ def names_of(field: Any) -> tuple[str, ...]:
 
 
 def read_table(file: Parquet, source: str, names: list[str] | None = None, groups: list[int] | None = None) -> Any:
-    """Some columns, or all, of some row groups, or all, once they are known to unpack to no more than may be made of the file.
-
-    Raises:
-        DataError: they do not.
-    """
+    """Some columns, or all, of some row groups, or all, once they are known to unpack to no more than may be made of the file."""
     groups = list(range(file.metadata.num_row_groups)) if groups is None else groups
     sizes = [_size(file, names, k) for k in groups]
     known, repeated = sum(size for size, _ in sizes), sum(most for _, most in sizes)
@@ -119,11 +111,7 @@ def raw_column(file: Parquet, name: str, source: str, rows: slice | None = None)
 
 
 def read_column(file: Parquet, name: str, source: str, rows: slice | None = None) -> Array:
-    """[N, ...] numbers of a column, or of some of its rows, in the shape that its field gives.
-
-    Raises:
-        DataError: a value is missing, entries differ in length or hold no numbers; column and row are named.
-    """
+    """[N, ...] numbers of a column, or of some of its rows, in the shape that its field gives."""
     about = file.schema_arrow.field(name)
     values = array_of(source, name, raw_column(file, name, source, rows), about)
     if isinstance(values, dict):

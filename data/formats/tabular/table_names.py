@@ -32,10 +32,8 @@ _ENTRY = re.compile(r"((?:next_)?(?:observation(?:/[^:]+)?|action_mask)|action)(
 def usual_names(names: Sequence[str], rename: Mapping[str, str], *, whole: bool) -> list[str]:
     """Columns' usual names. Where several could be one, what was renamed goes before d3ray's own word, and that before synonyms.
 
-    Args:
-        names: what the file calls them.
-        rename: their usual names, by what the file calls them.
-        whole: whether a column without a number is a whole array, "observation", and not its first entry, "observation:0".
+    `rename` has usual names by what the file calls them. `whole`: a column without a number is a whole array, "observation", and
+    not its first entry, "observation:0".
     """
     found = [_usual(name, rename, whole=whole) for name in names]
     ranks: dict[str, int] = {}
@@ -85,20 +83,15 @@ def is_known(name: str) -> bool:
     return name in NAMES or name.startswith("info/") or _ENTRY.fullmatch(name) is not None
 
 
-def check_renames(rename: Mapping[str, str] | None, header: Sequence[str], source: str, format: str) -> dict[str, str]:
-    """Usual names by what the file calls them.
-
-    Raises:
-        ConfigError: there is no such usual name.
-        DataError: the file has no such column.
-    """
+def check_renames(rename: Mapping[str, str], header: Sequence[str], source: str, format: str) -> dict[str, str]:
+    """Usual names by what the file calls them. Raises ConfigError where there is no such usual name."""
     there = {part for name in header for part in (name, name.partition(":")[0], name.partition("/")[0])}
-    for usual, actual in (rename or {}).items():
+    for usual, actual in rename.items():
         if usual not in NAMES and not _ENTRY.fullmatch(usual):
             raise ConfigError(f"rename: {format} has no column {usual!r}{did_you_mean(usual, [*NAMES, 'observation', 'action'])}")
         if actual not in there:
             raise DataError(f"{source} has no column {actual!r} for {usual!r}, only {some(header)}.")
-    return {actual: usual for usual, actual in (rename or {}).items()}
+    return {actual: usual for usual, actual in rename.items()}
 
 
 def grouped(names: Sequence[str], source: str, header: Sequence[str], *, whole: bool) -> dict[str, list[str]]:
@@ -132,12 +125,7 @@ def grouped(names: Sequence[str], source: str, header: Sequence[str], *, whole: 
 
 
 def entry_names(groups: Mapping[str, Sequence[str]], theirs: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """What a file calls the columns that are the entries of arrays, by array; not where those are their numbers, as `obs_0`.
-
-    Args:
-        groups: the columns of each array, by usual names.
-        theirs: what the file calls each.
-    """
+    """What a file calls (`theirs`) the entries of arrays, by array; not where those are their numbers, as `obs_0`."""
     called = {group: tuple(theirs[name] for name in parts) for group, parts in groups.items()}
     return {
         group: names

@@ -1,4 +1,4 @@
-"""Rows of tables as episodes, whatever file they came in: which belong together, in which order, and where episodes end."""
+"""Rows of tables, whatever file they came in: which are an episode, in which order, and where episodes end."""
 
 from __future__ import annotations
 
@@ -6,80 +6,57 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...errors import ConfigError, DataError
-from ...masks import ACTION_MASK, masked
-from ...storage.flat import RECORDED, steps_in_order
-from ...storage.steps import StepTable
-from ..imported import Array, apply_time_limit, flags, log_probability, one_column
-from ..runs import Runs
-
-Ends = Literal["truncated", "terminated"]
+from ...errors import DataError
+from ..arrays import Array, flags
 
 
 @dataclass(frozen=True)
 class Ids:
-    """Which episode each row is of.
+    """Which episode each row is of."""
 
-    Attributes:
-        code: [N] number of the episode, by the order of their ids.
-        names: the ids, in their order.
-        together: whether the rows of each lie together.
-    """
-
-    code: Array
-    names: Sequence[Any]
-    together: bool
+    code: Array  # [N] number of the episode, by the order of their ids
+    names: Sequence[Any]  # the ids, in their order
+    together: bool  # whether the rows of each lie together
 
 
 def episode_ids(source: str, name: str, column: Any) -> Ids:
-    """The episodes of a column's numbers or text, in an Arrow array; numbers written as text are in the order of numbers.
-
-    Raises:
-        DataError: a value is missing, or is neither a number nor text; the row is named.
-    """
-    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    whole = pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
-    kind = whole.type.value_type if pa.types.is_dictionary(whole.type) else whole.type
+    """The episodes of a column's numbers or text, in an Arrow array; numbers written as text are in the order of numbers."""
+    column = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     is_text = any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
     if not (is_text or pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise DataError(f"{source}: column {name!r} holds {kind}; episodes are numbers or text.")
     if is_text:
-        whole = pc.utf8_trim_whitespace(whole.cast(pa.string()))  # pyright: ignore[reportAttributeAccessIssue]
-    missing = whole.is_null() if whole.null_count or not is_text else pc.equal(whole, "")  # pyright: ignore[reportAttributeAccessIssue]
-    if (lacking := np.flatnonzero(missing.to_numpy(zero_copy_only=False))).size:
-        raise DataError(f"{source}: column {name!r} has no value in row {int(lacking[0])}.")
-    encoded = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
+        column = pc.utf8_trim_whitespace(column.cast(pa.string()))  # pyright: ignore[reportAttributeAccessIssue]
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    encoded = encoded.unify_dictionaries().combine_chunks()  # of each name once: the texts may be more than an array can hold
     found: list[Any] = encoded.dictionary.to_pylist()
+    index = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    if (lacking := np.flatnonzero((index == -1) | (index == (found.index("") if "" in found else -1)))).size:
+        raise DataError(f"{source}: column {name!r} has no value in row {int(lacking[0])}.")
     numbers = is_text and all(re.fullmatch(r"-?\d+", text) for text in found)
     order = sorted(range(len(found)), key=lambda k: int(found[k]) if numbers else found[k])
     place = np.empty(len(found), np.int64)
     place[order] = np.arange(len(found))
-    code = place[encoded.indices.to_numpy(zero_copy_only=False)]
+    code = place[index]
     runs = int(np.count_nonzero(code[1:] != code[:-1])) + 1
     return Ids(code, [found[k] for k in order], runs == len(np.unique(code)))
 
 
 @dataclass(frozen=True)
 class Order:
-    """How rows are read.
+    """How rows are read."""
 
-    Attributes:
-        rows: [N] the order that they are read in; None: as they lie.
-        ends: [N] bool, in that order: the last row of an episode.
-        unit: by how much steps of an episode rise from row to row; None: that is not looked at.
-        gaps: ends that stand before a step that is missing.
-    """
-
-    rows: Array | None
-    ends: Array
-    unit: float | None = None
-    gaps: int = 0
+    rows: Array | None  # [N] the order that they are read in; None: as they lie
+    ends: Array  # [N] bool, in that order: the last row of an episode
+    unit: float | None = None  # by how much steps of an episode rise from row to row; None: that is not looked at
+    gaps: int = 0  # ends that stand before a step that is missing
 
 
 def order_of(
@@ -94,19 +71,8 @@ def order_of(
 
     An episode ends where its id changes, at a flag (or at the closing row behind it), before a step that is missing, and at the
     last row. Steps put rows in order; without them the rows of an episode lie together, in their order. Without ids episodes begin
-    again at the lowest step. Steps that are no whole numbers, as times, put in order and tell nothing of what is missing.
-
-    Args:
-        source: what an error names.
-        called: what the file calls columns, by their usual names.
-        ids: of episodes.
-        step: [N] numbers within each episode; they may start anywhere, and rise by one, or throughout by another number.
-        flag: `terminated`, `truncated` and `closing`, [N] bool each, where they are there.
-        unit: by how much steps rise, where that was found already.
-
-    Raises:
-        DataError: an episode comes back after another and no steps tell the order, a step comes twice, steps fall without ids, a
-            closing row follows no step, or no row follows another.
+    again at the lowest step. Steps may start anywhere, and rise by one, or throughout by another number (`unit`, where that was
+    found already); those that are no whole numbers, as times, put in order and tell nothing of what is missing.
     """
     n = len(next(iter(flag.values()))) if flag else len(ids.code if ids is not None else [])
     closing = flag.get("closing", np.zeros(n, bool))
@@ -116,7 +82,7 @@ def order_of(
     if ids is not None and step is not None:
         rows = _sorted(code, step, closing, together=ids.together)
     elif ids is not None and not ids.together:
-        raise comes_back(source, ids.names, code)
+        raise _comes_back(source, ids.names, code)
     if rows is not None:
         code, closing, flagged = code[rows], closing[rows], flagged[rows]
     changed = code[1:] != code[:-1]
@@ -190,35 +156,22 @@ def _falls(source: str, name: str, step: Array, row: int, episode: Any) -> DataE
     )
 
 
-def comes_back(source: str, names: Sequence[Any], code: Array) -> DataError:
+def _comes_back(source: str, names: Sequence[Any], code: Array) -> DataError:
     """What is said of the first episode whose rows do not lie together."""
     first = np.flatnonzero(np.r_[True, code[1:] != code[:-1]])
-    seen = set[int]()
-    for row in first.tolist():
-        if (number := int(code[row])) in seen:
-            return returns(source, names[number], row)
-        seen.add(number)
-    raise AssertionError("the rows of every episode lie together")
-
-
-def returns(source: str, name: Any, row: int) -> DataError:
-    """What is said of an episode that comes back in a row."""
+    _, begins = np.unique(code[first], return_index=True)
+    row = int(first[np.setdiff1d(np.arange(len(first)), begins)[0]])
     return DataError(
-        f"{source}: episode {name!r} comes back in row {row}, after another; rows of an episode lie together, or a column 'step' "
-        "says their order (rename.step=NAME)."
+        f"{source}: episode {names[int(code[row])]!r} comes back in row {row}, after another; rows of an episode lie together, or "
+        "a column 'step' says their order (rename.step=NAME)."
     )
 
 
 def go_over_files(files: Sequence[Path], episodes: Callable[[Path], Ids | None], steps: Callable[[Path], Array]) -> bool:
     """Whether files are one table, since rows of an episode lie in several of them: their steps go on from file to file.
 
-    Files that number their episodes anew, each of them whole, are tables of their own. Steps are read only where an id is in
-    several files.
-
-    Args:
-        files: those of a folder.
-        episodes: of a file; None where it does not have both ids and steps.
-        steps: of a file, [N].
+    Files that number their episodes anew, each of them whole, are tables of their own. `episodes` gives those of a file, None where
+    it does not have both ids and steps; `steps` [N] are read only where an id is in several files.
     """
     numbers: dict[Any, int] = {}
     n_names = 0
@@ -245,73 +198,6 @@ def _is_whole(ids: Ids, step: Array) -> bool:
     return bool(((code[1:] != code[:-1]) | (step[1:] - step[:-1] <= 1)).all())
 
 
-def check_ends(ends: str, there: Mapping[str, Any] | Sequence[str]) -> list[str]:
-    """A sentence where nothing says which episodes the task ended. Raises ConfigError where `ends` is neither of the two."""
-    if ends not in ("truncated", "terminated"):
-        raise ConfigError(f"ends is {ends!r}; choose from 'truncated', 'terminated'.")
-    other = "terminated" if ends == "truncated" else "truncated"
-    said = f"all were taken as {ends} (options.ends={other} changes that)"
-    return [] if "terminated" in there else [f"The file does not say which episodes the task ended: {said}."]
-
-
 def flags_of(source: str, called: Mapping[str, str], columns: Mapping[str, Array]) -> dict[str, Array]:
     """`terminated`, `truncated` and `closing` of those columns that are there, [N] bool each."""
     return {word: flags(source, called[word], columns[word]) for word in ("terminated", "truncated", "closing") if word in columns}
-
-
-def table_steps(
-    source: str, called: Mapping[str, str], columns: Mapping[str, Array], order: Order, ends: Ends, timeout_at: int | None
-) -> tuple[StepTable, list[str]]:
-    """The steps of a table, and notes.
-
-    A row with `closing` is no step: it holds the final observation of the episode before it. Without such rows the final
-    observation is the `next_observation` of the last step, where there is one (and `next_recorded` does not say otherwise).
-
-    Args:
-        source: what an error names.
-        called: what the file calls columns, by their usual names.
-        columns: [N, ...] by their usual names, actions as `steps_from_arrays` takes them; others become columns of the dataset,
-            `action_prob` its logarithm, `log_prob`, where that is not there.
-        order: of the rows.
-        ends: what the end of an episode is where `terminated` is not there.
-        timeout_at: the step of that number in an episode truncates it.
-
-    Raises:
-        DataError: as `steps_from_arrays`.
-    """
-    given = flags_of(source, called, columns)
-    found = {name: column for name, column in columns.items() if name not in given}
-    for word in ("reward", "log_prob", "action_prob", RECORDED):
-        if word in found:
-            found[word] = one_column(source, called[word], found[word])
-    if order.rows is not None:
-        source = f"{source}, its rows in order"
-        found, given = ({name: column[order.rows] for name, column in part.items()} for part in (found, given))
-    n = len(order.ends)
-    closing = given.get("closing", np.zeros(n, bool))
-    notes: list[str] = []
-    if (chances := found.pop("action_prob", None)) is not None and "log_prob" in found:
-        notes.append(f"The column {called['action_prob']!r} was not read: {called['log_prob']!r} is read in its place.")
-    elif chances is not None:
-        found["log_prob"] = np.zeros(n, np.float32)
-        found["log_prob"][~closing] = log_probability(source, called["action_prob"], chances[~closing], found["action"])
-    step, last = ~closing, (order.ends | np.r_[closing[1:], False])[~closing]
-    truncated = given.get("truncated", np.zeros(n, bool))[step]
-    terminated = given["terminated"][step] if "terminated" in given else last & ~truncated & (ends == "terminated")
-    following = [name for name in found if name.startswith("next_observation")]
-    if following and not closing.any():
-        truncated = (truncated | last) & ~terminated
-        if timeout_at is not None:
-            terminated, truncated, said = apply_time_limit(source, terminated, truncated, timeout_at, may_cut=True)
-            notes += said
-        table = steps_in_order(found | {"terminated": terminated, "truncated": truncated}, last, source=source)
-        return table, notes
-    if following:
-        notes.append(f"Left out, as closing rows hold final observations: {', '.join(following)}.")
-    found = {name: column for name, column in found.items() if not name.startswith("next_")}
-    seen = {name.partition("/")[2]: found.pop(name) for name in list(found) if name.partition("/")[0] == "observation"}
-    shown = masked(seen.get("", seen), found.pop(ACTION_MASK, None))
-    action, reward = (found.pop(name)[step] for name in ("action", "reward"))
-    extra = {name: column[step] for name, column in found.items()}
-    steps, said = Runs(shown, closing, last, action, reward, terminated, truncated, extra).steps(source, timeout_at)
-    return steps, [*notes, *said]

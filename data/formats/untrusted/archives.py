@@ -1,4 +1,4 @@
-"""Archives of strangers: members of zip files and gzip streams, read into memory.
+"""Archives of strangers: members of zip files, gzip streams, and arrays as `.npy` has them in either, read into memory.
 
 No file of theirs is ever written, so that a name is only a word and a link only its text. What is left for a hostile archive is to
 unpack to more than the memory holds: what comes out is counted by `unpacking`, members that share their bytes each. An archive
@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import math
 import zipfile
 import zlib
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+import numpy as np
 
 from ...errors import DataError
-from .. import imported
-from ..imported import existing_file
-from .unpacking import Unpacking, counted, unpacking
+from .. import arrays
+from ..arrays import Array, existing_file
+from .unpacking import Unpacking, counted, needs, unpacking
 
 ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 GZIP = b"\x1f\x8b"
@@ -60,21 +63,13 @@ class Archive:
         return list(self.sizes)
 
     def open(self, name: str) -> IO[bytes]:
-        """A stream of the member's bytes, which are counted as they come.
-
-        Raises:
-            DataError: there is no such member.
-        """
+        """A stream of the member's bytes, which are counted as they come."""
         if name not in self.sizes:
             raise DataError(f"{self.source} has no {name!r}.")
         return counted(self.source, self._file.open(name), self._now)
 
     def read(self, name: str) -> bytes:
-        """The member's bytes.
-
-        Raises:
-            DataError: there is no such member, it is cut short or damaged, or unpacks to too much; it is named.
-        """
+        """The member's bytes."""
         with damaged(f"{self.source}: {name!r}"), self.open(name) as stream:
             self._now.needs(self.source, self.sizes[name])  # before the first of them
             return stream.read()
@@ -82,11 +77,7 @@ class Archive:
 
 @contextmanager
 def open_archive(path: Path | str) -> Generator[Archive]:
-    """A zip archive.
-
-    Raises:
-        DataError: not there, no archive, or damaged; and what reading its members raises.
-    """
+    """A zip archive."""
     path = existing_file(path)
     if not is_zip(path):
         raise DataError(f"{path} is no zip archive.")
@@ -96,11 +87,7 @@ def open_archive(path: Path | str) -> Generator[Archive]:
 
 @contextmanager
 def open_gzip(path: Path | str) -> Generator[IO[bytes]]:
-    """The bytes of a file, those inside where it is gzip, as a stream.
-
-    Raises:
-        DataError: not there, damaged, or it unpacks to too much; also while the stream is read.
-    """
+    """The bytes of a file, those inside where it is gzip, as a stream."""
     path = existing_file(path)
     with unpacking(path) as now, damaged(str(path)), path.open("rb") as raw:
         if head(path, 2) == GZIP:
@@ -112,4 +99,32 @@ def open_gzip(path: Path | str) -> Generator[IO[bytes]]:
 
 def damaged(source: str) -> AbstractContextManager[None]:
     """What reading a damaged archive raises, as a `DataError` that names `source`."""
-    return imported.damaged(source, "an archive", DAMAGED)
+    return arrays.damaged(source, "an archive", DAMAGED)
+
+
+def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether it lies by columns, and dtype; the stream is at the first value then."""
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    return read(stream)
+
+
+def read_npy(stream: IO[bytes], source: str, size: int | None = None) -> Array:
+    """An array of numbers from a stream that holds the whole of it, `size` bytes where that is known.
+
+    Raises:
+        ValueError: it is no array, or cut short.
+    """
+    shape, fortran, dtype = npy_header(stream)
+    if dtype.hasobject:
+        raise DataError(f"{source} holds Python objects, which are never loaded; save it as an array of numbers.")
+    if dtype.kind not in "biuf":
+        raise DataError(f"{source} holds {dtype}, not numbers.")
+    n_bytes = math.prod(shape) * dtype.itemsize
+    if size is not None and n_bytes > size:
+        raise DataError(f"{source} is said to be {dtype} of shape {list(shape)}, {n_bytes:,} bytes, and has {size:,}.")
+    needs(source, n_bytes)  # whatever the stream is, which counts what comes out of it
+    values = np.empty(math.prod(shape), dtype)
+    if stream.readinto(values.view(np.uint8)) != n_bytes:  # pyright: ignore[reportAttributeAccessIssue]
+        raise ValueError("it ends before its last value")
+    return values.reshape(shape[::-1]).T if fortran else values.reshape(shape)

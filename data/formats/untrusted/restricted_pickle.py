@@ -19,7 +19,7 @@ from typing import Any, Self
 import numpy as np
 
 from ...errors import DataError, reason
-from ..imported import Array
+from ..arrays import Array
 from .archives import open_gzip
 from .unpacking import needs
 
@@ -70,16 +70,8 @@ def load(path: Path | str, *, max_bytes: int = MAX_BYTES, names: Names | None = 
     """What the pickle in a file holds: arrays, Python's numbers, text, bytes, None, and lists, tuples, dicts and sets of these.
 
     Sets and bytearrays are read where pickle writes them without naming a class: since protocol 4 and 5. NumPy scalars come back
-    as Python's numbers. Arrays may be views of the file's bytes and then are read-only.
-
-    Args:
-        path: the file, which may be inside gzip.
-        max_bytes: a larger file is refused. Memory stays within a small multiple of the file's size.
-        names: as of `loads`.
-
-    Raises:
-        DataError: the file names a class or function other than NumPy's own for arrays (it is named), holds an array of Python
-            objects or records, is cut short, damaged or too large.
+    as Python's numbers. Arrays may be views of the file's bytes and then are read-only. Memory stays within a small multiple of the
+    file's size, and one of more than `max_bytes` is refused. `names`: see `loads`.
     """
     with open_gzip(path) as stream:
         data = io.BytesIO()
@@ -93,12 +85,8 @@ def load(path: Path | str, *, max_bytes: int = MAX_BYTES, names: Names | None = 
 def loads(data: bytes, *, source: str = "the pickle", names: Names | None = None, persistent: Persistent | None = None) -> Any:
     """The same for bytes.
 
-    Args:
-        data: the pickle.
-        source: what an error names.
-        names: further names that may stand in it, and the function that is called in the place of each. With `KeptObject` for one
-            of them, arrays of objects are lists.
-        persistent: what a reference to something outside the pickle becomes; None: there may be none.
+    `names` are further ones that may stand in it, and what is called in the place of each; with `KeptObject` for one of them,
+    arrays of objects are lists. `persistent` is what a reference to something outside the pickle becomes; None: there may be none.
     """
     try:
         more = {"NEWOBJ"} if _keeps_objects(names or {}) else set[str]()

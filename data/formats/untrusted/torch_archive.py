@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError, reason
-from ..imported import Array
+from ..arrays import Array
 from . import restricted_pickle
 from .restricted_pickle import HeldArray, RefusedError
 
@@ -29,15 +29,7 @@ _TYPES = {
 
 
 def read_torch(data: bytes, *, source: str) -> Any:
-    """What was given to `torch.save`: dicts, lists, tuples, numbers and text, with arrays in place of tensors.
-
-    Args:
-        data: the file's bytes.
-        source: what an error names.
-
-    Raises:
-        DataError: it is no such archive, is cut short or damaged, or names anything but tensors and ordered dicts.
-    """
+    """What was given to `torch.save`: dicts, lists, tuples, numbers and text, with arrays in place of tensors."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = archive.infolist()

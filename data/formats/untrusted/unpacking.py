@@ -44,7 +44,7 @@ class Unpacking:
             self._stored.setdefault(str(path), path.stat().st_size)
 
     def unpacks(self, source: str, n_bytes: int) -> None:
-        """Counts bytes that are about to be made of a file. Raises DataError where they are too many; `source` is named."""
+        """Counts bytes that are about to be made of what is read now; outside of `unpacking` nothing is counted."""
         self.needs(source, n_bytes)
         self._made += n_bytes
 
@@ -121,11 +121,7 @@ def unpacking(*paths: Path | str) -> Generator[Unpacking]:
 
 
 def unpacks(source: str, n_bytes: int) -> None:
-    """Counts bytes that are about to be made of what is read now; outside of `unpacking` nothing is counted.
-
-    Raises:
-        DataError: they are more than may be made of the files, or than half of the free memory (all of it where nothing is copied).
-    """
+    """Counts bytes that are about to be made of what is read now; outside of `unpacking` nothing is counted."""
     if (now := _NOW.get()) is not None:
         now.unpacks(source, n_bytes)
 
@@ -177,12 +173,5 @@ class _Counted(io.RawIOBase):
 
 
 def counted(source: str, stream: _Stream, now: Unpacking, made_of: Callable[[bytes], int] = len) -> io.BufferedReader:
-    """The stream, with lines and reads of any size, of which what is made is counted as its bytes come, in any thread.
-
-    Args:
-        source: what an error names.
-        stream: unpacks as it is read.
-        now: counts.
-        made_of: how many bytes are made of some.
-    """
+    """The stream, with lines and reads of any size; what is `made_of` its bytes is counted as they come, in any thread."""
     return io.BufferedReader(_Counted(source, stream, now, made_of), 1 << 16)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...errors import DataError
 from ...storage.json_text import parse_json
-from ..imported import Array, check_rename, native
+from ..arrays import Array, check_rename, native
 from .unpacking import OBJECTS, needs, unpacking
 
 Leaves = dict[str, Array]  # an observation's arrays by key, nested keys joined by "/"; "" is the only key of a plain one
@@ -22,7 +22,6 @@ def json_file(path: Path) -> Any:
     Raises:
         OSError: it cannot be read.
         ValueError: it is no JSON.
-        DataError: it is so large that what it says might not fit into memory.
     """
     with unpacking(path):
         needs(str(path), OBJECTS * path.stat().st_size)
@@ -34,21 +33,12 @@ def names_in(
     usual: Mapping[str, tuple[str, ...]],
     required: Sequence[str],
     source: str,
-    rename: Mapping[str, str] | None,
+    rename: Mapping[str, str],
     format: str,
 ) -> dict[str, str]:
-    """What a file calls each of d3ray's words that it has.
-
-    Args:
-        there: the names in the file.
-        usual: d3ray's word to what files call it, the first found is taken.
-        required: words without which there are no steps.
-        source: what an error names.
-        rename: d3ray's word to what this file calls it; goes before `usual`.
-        format: the importer's name.
+    """What a file calls each of d3ray's words that it has: as `rename` says, else the first of the `usual` ones that is `there`.
 
     Raises:
-        DataError: a word that is required or renamed is not there; it is named, and so is what the file has.
         ConfigError: `rename` has a word that the format does not know.
     """
     names, rename = list(there), check_rename(rename, usual, format)
@@ -64,11 +54,7 @@ def names_in(
 
 
 def numbers(source: str, name: str, value: Any, *, text: bool = False) -> Array:
-    """An array of numbers (or of text, where that may be) from an array or nested lists.
-
-    Raises:
-        DataError: entries differ in length, or are no numbers.
-    """
+    """An array of numbers (or of text, where that may be) from an array or nested lists."""
     try:
         array = np.asarray(value)
     except (ValueError, OverflowError):
@@ -81,11 +67,7 @@ def numbers(source: str, name: str, value: Any, *, text: bool = False) -> Array:
 
 
 def leaves(source: str, name: str, value: Any, key: str = "") -> Leaves:
-    """The arrays of an observation column, which may be a dict or tuple of columns, or a dict in each row.
-
-    Raises:
-        DataError: an array is none of numbers, or rows have other keys than the first; it is named.
-    """
+    """The arrays of an observation column, which may be a dict or tuple of columns, or a dict in each row."""
     value = _columns_of_rows(source, f"{name}/{key}" if key else name, value)
     if isinstance(value, dict | tuple):
         items = value.items() if isinstance(value, dict) else enumerate(value)

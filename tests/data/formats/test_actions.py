@@ -10,8 +10,9 @@ import pytest
 
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.formats.actions import adjust_actions
-from d3ray.data.formats.imported import Imported, typed_actions
-from d3ray.data.formats.registry import FORMATS, Format, detect, parts_of, read, register_format
+from d3ray.data.formats.arrays import typed_actions
+from d3ray.data.formats.format import Format, Imported
+from d3ray.data.formats.registry import FORMATS, detect, parts_of, read, register_format
 from d3ray.data.spec import Box, Discrete, Spec
 from d3ray.data.storage.steps import steps_from_arrays
 
@@ -70,7 +71,6 @@ def test_scaling_comes_before_bounds_and_moves_the_files_own_bounds() -> None:
     ("settings", "message"),
     [
         ({"actions": "clip"}, "actions=clip needs the bounds of the action space; name the environment"),
-        ({"actions": "clp"}, "actions is 'clp'; choose from 'keep', 'clip', 'refuse'"),
         ({"scale": (1.0, 2.0, 3.0)}, r"action_scale has 3 numbers and an action has the shape \[2\]"),
         ({"scale": 0.0}, "it takes numbers that are finite and not 0"),
     ],
@@ -78,6 +78,11 @@ def test_scaling_comes_before_bounds_and_moves_the_files_own_bounds() -> None:
 def test_settings_that_mean_nothing_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         adjust_actions(imported(), "it", **settings)
+
+
+def test_a_setting_of_every_format_is_checked_before_the_file_is_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="actions is 'clp'; input should be 'keep', 'clip' or 'refuse'"):
+        read(tmp_path / "none", "npz", actions="clp")
 
 
 def test_discrete_actions_are_neither_scaled_nor_clipped() -> None:
@@ -103,16 +108,23 @@ def test_float64_is_kept_where_it_is_asked_for(tmp_path: Path) -> None:
 def test_a_format_may_be_a_folder(tmp_path: Path) -> None:
     """Its parts are read one by one, a folder without its mark is none of its datasets, and other formats are not asked."""
 
-    def parts(folder: Path) -> list[Path]:
-        return sorted(folder.glob("part-*")) if (folder / "mark").exists() else []
+    @register_format
+    class Marked(Format):
+        name = "marked"
+        description = "a folder with a mark"
 
-    def whole(path: Path) -> Imported:
-        number = float(path.name.removeprefix("part-"))
-        return Imported(steps_from_arrays([[number]], [[0.0]], [1.0], [True], source=str(path)))
+        @classmethod
+        def detect(cls, path: Path) -> bool:
+            return path.is_dir() or path.name.startswith("part-")
 
-    register_format(
-        Format("marked", "a folder with a mark", lambda path: path.is_dir() or path.name.startswith("part-"), whole, parts)
-    )
+        @classmethod
+        def parts(cls, folder: Path) -> list[Path]:
+            return sorted(folder.glob("part-*")) if (folder / "mark").exists() else []
+
+        def read(self, path: Path) -> Imported:
+            number = float(path.name.removeprefix("part-"))
+            return Imported(steps_from_arrays([[number]], [[0.0]], [1.0], [True], source=str(path)))
+
     try:
         folder = tmp_path / "it"
         folder.mkdir()

@@ -10,8 +10,6 @@ import pytest
 
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import ConfigError, DataError
-from d3ray.data.formats.npz.ogbench import read_ogbench
-from d3ray.data.formats.npz.pfrl import read_pfrl
 from d3ray.data.formats.registry import detect, read
 
 
@@ -69,12 +67,12 @@ def test_pfrl_environments_that_take_turns(tmp_path: Path) -> None:
 def test_pfrl_a_terminal_without_a_next_state(tmp_path: Path) -> None:
     raw = buffer()
     raw["next_state"][2] = np.nan
-    steps = read_pfrl(write(tmp_path / "file", **raw)).steps
+    steps = read(write(tmp_path / "file", **raw), "pfrl").steps
     assert steps.final_recorded.tolist() == [False, True, True]
     assert steps.columns["observation"][3].tolist() == [2]
     raw["next_state"][5] = np.nan  # not terminal, so it is needed
     with pytest.raises(DataError, match=r"next_observations has NaN in row 5\.$"):
-        read_pfrl(write(tmp_path / "file", **raw))
+        read(write(tmp_path / "file", **raw), "pfrl")
 
 
 def test_numbers_too_large_to_be_kinds_of_actions(tmp_path: Path) -> None:
@@ -92,14 +90,14 @@ def test_numbers_too_large_to_be_kinds_of_actions(tmp_path: Path) -> None:
 def test_pfrl_windows_of_several_steps_and_missing_arrays(tmp_path: Path) -> None:
     raw = buffer()
     with pytest.raises(DataError, match=r"'reward' has windows of 3 steps; export single transitions \(num_steps=1\)\.$"):
-        read_pfrl(write(tmp_path / "file", **raw | {"reward": np.ones((9, 3))}))
+        read(write(tmp_path / "file", **raw | {"reward": np.ones((9, 3))}), "pfrl")
     del raw["next_state"]
     with pytest.raises(DataError, match=r"file has no 'next_state', only 'state', 'action', 'reward', 'is_state_terminal'\.$"):
-        read_pfrl(write(tmp_path / "file", **raw))
+        read(write(tmp_path / "file", **raw), "pfrl")
     with pytest.raises(DataError, match=r"'state' has 9 rows, but 'reward' has 8\.$"):
-        read_pfrl(write(tmp_path / "file", **buffer() | {"reward": np.ones(8)}))
+        read(write(tmp_path / "file", **buffer() | {"reward": np.ones(8)}), "pfrl")
     with pytest.raises(ConfigError, match="rename: pfrl has no column 'reward'; did you mean 'rewards'"):
-        read_pfrl(write(tmp_path / "file", **buffer()), rename={"reward": "r"})
+        read(write(tmp_path / "file", **buffer()), "pfrl", rename={"reward": "r"})
 
 
 def trajectories(**more: np.ndarray) -> dict[str, np.ndarray]:
@@ -137,7 +135,7 @@ def test_ogbench_as_it_loads_it(tmp_path: Path) -> None:
     regular = {key: array[keep] for key, array in raw.items()}
     regular |= {"terminals": np.array([0, 0, 1, 0, 1]), "next_observations": raw["observations"][1:][keep[:-1]]}
     for k, arrays in enumerate((compact, regular)):
-        steps = read_ogbench(write(tmp_path / f"{k}.npz", **arrays)).steps
+        steps = read(write(tmp_path / f"{k}.npz", **arrays), "ogbench").steps
         assert steps.steps.tolist() == [3, 2]
         assert not steps.terminated.any()
         assert steps.columns["observation"][:, 0].tolist() == [0, 1, 2, 3, 10, 11, 12]
@@ -157,16 +155,16 @@ def test_ogbench_masks_are_ends_of_the_task(tmp_path: Path) -> None:
 
 def test_ogbench_a_file_cut_within_a_trajectory_and_ends_without_steps(tmp_path: Path) -> None:
     cut = {key: array[:6] for key, array in trajectories().items()}
-    steps = read_ogbench(write(tmp_path / "file", **cut)).steps
+    steps = read(write(tmp_path / "file", **cut), "ogbench").steps
     assert steps.steps.tolist() == [3, 2]
     assert steps.final_recorded.tolist() == [True, False]
     assert steps.columns["observation"][:, 0].tolist() == [0, 1, 2, 3, 10, 11, 11]
     twice = trajectories(terminals=np.array([1, 0, 0, 1, 1, 0, 1]))
-    imported = read_ogbench(write(tmp_path / "file", **twice))
+    imported = read(write(tmp_path / "file", **twice), "ogbench")
     assert imported.steps.steps.tolist() == [2, 1]
     assert any("2 rows are a final observation without a step" in note for note in imported.notes)
     with pytest.raises(DataError, match="has no steps: every row is the end of a trajectory"):
-        read_ogbench(write(tmp_path / "file", **trajectories(terminals=np.ones(7))))
+        read(write(tmp_path / "file", **trajectories(terminals=np.ones(7))), "ogbench")
 
 
 def test_ogbench_the_validation_split_and_images(tmp_path: Path) -> None:

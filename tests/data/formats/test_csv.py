@@ -16,7 +16,7 @@ from PIL import Image
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.formats.registry import detect, read
-from d3ray.data.formats.tabular.csv_table import csv_parts, read_csv
+from d3ray.data.formats.tabular.csv_table import CSV
 from d3ray.data.spec import Box
 from d3ray.data.storage.schema import infer_spec, kinds_of, largest_numbers
 
@@ -50,7 +50,7 @@ def test_minervas_form_with_blanks_is_read_number_by_number(tmp_path: Path) -> N
     assert not steps.terminated.any()  # nothing says that the task ended
     assert not steps.final_recorded.any()
     assert "all were taken as truncated (options.ends=terminated changes that)" in imported.notes[0]
-    assert read_csv(path, ends="terminated").steps.terminated.tolist() == [True, True]
+    assert read(path, "csv", ends="terminated").steps.terminated.tolist() == [True, True]
 
 
 def test_numbers_come_back_as_they_were_written(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_columns_may_have_other_names(tmp_path: Path) -> None:
 )
 def test_what_is_wrong_is_said_by_file_line_and_column(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(DataError) as refused:
-        read_csv(write(tmp_path / "log.csv", text))
+        read(write(tmp_path / "log.csv", text), "csv")
     assert "log.csv" in str(refused.value)
     assert message in str(refused.value)
 
@@ -180,7 +180,7 @@ def test_images_are_what_their_names_say(tmp_path: Path, place: str) -> None:
         (tmp_path / "frames").mkdir()
         for name, content in files.items():
             (tmp_path / name).write_bytes(content)
-    assert csv_parts(path.parent) == [path]
+    assert CSV.parts(path.parent) == [path]
     imported = read(path)
     seen = imported.steps.columns["observation"]
     assert seen.dtype == np.uint8

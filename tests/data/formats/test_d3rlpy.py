@@ -10,8 +10,8 @@ import h5py
 import numpy as np
 import pytest
 
-from d3ray.data.errors import DataError
-from d3ray.data.formats.hdf5.d3rlpy import read_d3rlpy
+from d3ray.data.errors import ConfigError, DataError
+from d3ray.data.formats.registry import read
 
 REAL = os.environ.get("D3RAY_TEST_DATA")
 real_data = pytest.mark.skipif(REAL is None, reason="D3RAY_TEST_DATA does not name the folder with real data")
@@ -85,7 +85,7 @@ LENGTHS, TERMINATED = [3, 1, 5, 2, 12], [True, True, False, False, True]
 def test_what_was_played_is_read(tmp_path: Path, layout: str, discrete: bool) -> None:
     played = Played(LENGTHS, TERMINATED, discrete=discrete)
     path = getattr(played, f"write_{layout}")(tmp_path / "file")
-    imported = read_d3rlpy(path)
+    imported = read(path, "d3rlpy")
     table = imported.steps
     assert imported.provenance["layout"] == {"2020": "2020", "1x": "1.x", "2x": "2.x"}[layout]
     assert table.steps.tolist() == LENGTHS
@@ -108,7 +108,7 @@ def test_what_was_played_is_read(tmp_path: Path, layout: str, discrete: bool) ->
     [("cartpole_replay", 98_760, 1_240, 1_045, 79.6), ("pendulum_replay", 99_502, 498, 0, -183.3)],
 )
 def test_real_replay_data(name: str, transitions: int, episodes: int, terminated: int, mean_return: float) -> None:
-    table = read_d3rlpy(Path(str(REAL)) / "d3rlpy" / f"{name}.h5").steps
+    table = read(Path(str(REAL)) / "d3rlpy" / f"{name}.h5", "d3rlpy").steps
     assert (table.n_transitions, table.n_episodes, int(table.terminated.sum())) == (transitions, episodes, terminated)
     assert table.returns.mean() == pytest.approx(mean_return, abs=0.05)
     assert table.final_recorded.all()
@@ -117,7 +117,7 @@ def test_real_replay_data(name: str, transitions: int, episodes: int, terminated
 @real_data
 def test_real_pendulum_rewards_belong_to_their_row() -> None:
     """Pendulum's reward is a function of state and action, -(angle² + 0.1 speed² + 0.001 torque²): it says which row is whose."""
-    columns = read_d3rlpy(Path(str(REAL)) / "d3rlpy" / "pendulum_replay.h5").steps.columns
+    columns = read(Path(str(REAL)) / "d3rlpy" / "pendulum_replay.h5", "d3rlpy").steps.columns
     steps = ~columns["closing"]
     (cosine, sine, speed), torque = columns["observation"][steps].T, columns["action"][steps, 0]
     by_hand = -(np.arctan2(sine, cosine) ** 2 + 0.1 * speed**2 + 0.001 * torque**2)
@@ -128,27 +128,27 @@ def test_a_reward_in_a_first_row_shows_that_rewards_are_beside_their_action(tmp_
     path = Played([2, 3], [True, True]).write_1x(tmp_path / "file")
     with h5py.File(path, "a") as file:
         del file["version"]
-    imported = read_d3rlpy(path)
+    imported = read(path, "d3rlpy")
     assert imported.provenance["layout"] == "1.x"
     assert (
         imported.notes[0] == "Rewards were read in the row of the action (since 2 of 2 episodes have a reward in their first row)."
     )
     with pytest.raises(DataError, match="cannot be 'arriving'"):
-        read_d3rlpy(path, rewards="arriving")
+        read(path, "d3rlpy", rewards="arriving")
 
 
 def test_a_version_says_so_even_where_first_rewards_are_zero(tmp_path: Path) -> None:
     played = Played([2, 3], [True, True])
     played.rewards = [np.array([0, 1], np.float32), np.array([0, 0, 5], np.float32)]
-    assert read_d3rlpy(played.write_1x(tmp_path / "file")).steps.columns["reward"].tolist() == [0, 1, 0, 0, 0, 5, 0]
+    assert read(played.write_1x(tmp_path / "file"), "d3rlpy").steps.columns["reward"].tolist() == [0, 1, 0, 0, 0, 5, 0]
 
 
 def test_the_user_may_say_where_rewards_are(tmp_path: Path) -> None:
     path = Played([2, 3], [True, False]).write_2020(tmp_path / "file")
-    table = read_d3rlpy(path, rewards="same row").steps
+    table = read(path, "d3rlpy", rewards="same row").steps
     assert table.steps.tolist() == [3, 4]
-    with pytest.raises(DataError, match="choose from 'auto', 'arriving', 'same row'"):
-        read_d3rlpy(path, rewards="leaving")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ConfigError, match="rewards is 'leaving'; input should be 'auto', 'arriving' or 'same row'"):
+        read(path, "d3rlpy", rewards="leaving")
 
 
 def test_2020_files_of_rough_ends(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_2020_files_of_rough_ends(tmp_path: Path) -> None:
         ends[[3, 8]] = 1, 0  # row 3 is now an episode of one row, and so is row 4; the last row ends nothing
         file["episode_terminals"][:] = ends
         file["rewards"][4] = 0  # nothing arrives with the first row of an episode
-    imported = read_d3rlpy(path)
+    imported = read(path, "d3rlpy")
     assert imported.steps.steps.tolist() == [2, 3]
     assert imported.steps.terminated.tolist() == [True, False]
     assert "2 episodes of a single row hold no transition." in imported.notes
@@ -169,16 +169,16 @@ def test_2020_files_of_rough_ends(tmp_path: Path) -> None:
 def test_a_time_limit_that_was_stored_as_a_terminal(tmp_path: Path) -> None:
     for layout in ("2020", "2x"):
         path = getattr(Played([4, 2, 4], [True, True, True]), f"write_{layout}")(tmp_path / layout)
-        assert read_d3rlpy(path, timeout_at=4).steps.terminated.tolist() == [False, True, False]
+        assert read(path, "d3rlpy", timeout_at=4).steps.terminated.tolist() == [False, True, False]
     with pytest.raises(DataError, match="episode 0 has 4 steps, more than timeout_at=3"):
-        read_d3rlpy(tmp_path / "2020", timeout_at=3)
+        read(tmp_path / "2020", "d3rlpy", timeout_at=3)
 
 
 def test_observations_that_are_tuples_become_a_column_each(tmp_path: Path) -> None:
     arrays = {"columns": ["observations", "actions", "rewards", "terminated"], "num_episodes": 1, "version": "2.1"}
     arrays |= {"observations_0_0": np.arange(6.0).reshape(3, 2), "observations_0_1": np.zeros((3, 2, 2), np.uint8)}
     arrays |= {"actions_0": np.array([[1], [0], [1]]), "rewards_0": np.ones((3, 1)), "terminated_0": True}
-    columns = read_d3rlpy(Played._save(tmp_path / "file", **arrays)).steps.columns
+    columns = read(Played._save(tmp_path / "file", **arrays), "d3rlpy").steps.columns
     assert columns["observation/0"].tolist() == [[0, 1], [2, 3], [4, 5], [4, 5]]
     assert (columns["observation/1"].shape, columns["observation/1"].dtype) == ((4, 2, 2), np.uint8)
     assert columns["action"].tolist() == [1, 0, 1, 0]
@@ -188,17 +188,17 @@ def test_whole_float_actions_raise_a_question(tmp_path: Path) -> None:
     played = Played([3], [True], discrete=True)
     played.actions = [np.array([[0.0], [2.0], [1.0]], np.float32)]
     path = played.write_2x(tmp_path / "file")
-    assert any("discrete_action=True" in note for note in read_d3rlpy(path).notes)
-    assert read_d3rlpy(path, discrete_action=True).steps.columns["action"].tolist() == [0, 2, 1, 0]
+    assert any("discrete_action=True" in note for note in read(path, "d3rlpy").notes)
+    assert read(path, "d3rlpy", discrete_action=True).steps.columns["action"].tolist() == [0, 2, 1, 0]
     played.actions = [np.array([[0.0], [2.5], [1.0]], np.float32)]
     with pytest.raises(DataError, match=r"discrete actions are whole numbers, but 'actions' is 2\.5 in row 1"):
-        read_d3rlpy(played.write_2x(tmp_path / "other"), discrete_action=True)
+        read(played.write_2x(tmp_path / "other"), "d3rlpy", discrete_action=True)
 
 
 def test_observations_after_which_nothing_was_done_are_no_steps(tmp_path: Path) -> None:
     arrays = {"observations": np.ones((3, 2)), "actions": np.zeros(3, int), "rewards": np.zeros(3), "discrete_action": True}
     with pytest.raises(DataError, match="has no steps: each episode is a single row"):
-        read_d3rlpy(Played._save(tmp_path / "file", **arrays, terminals=np.ones(3)))
+        read(Played._save(tmp_path / "file", **arrays, terminals=np.ones(3)), "d3rlpy")
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_observations_after_which_nothing_was_done_are_no_steps(tmp_path: Path) 
         ("2x", "rewards_1", None, "it has no 'rewards_1'"),
         ("2x", "rewards_1", np.zeros((4, 1)), "episode 1: 'observations' has 2 rows, but 'rewards' has 4"),
         ("2x", "actions_1", np.array([[0, 1], [np.inf, 1]]), "episode 1: 'actions' has an infinite number in row 1"),
-        ("2x", "observations_1", np.zeros((2, 9)), r"'observations' has shape \(2, 9\) in episode 1"),
+        ("2x", "observations_1", np.zeros((2, 9)), r"episode 1: 'observations' has entries of shape \[9\]"),
     ],
 )
 def test_bad_files_are_refused_in_a_sentence(tmp_path: Path, layout: str, name: str, value: Any, message: str) -> None:
@@ -223,6 +223,6 @@ def test_bad_files_are_refused_in_a_sentence(tmp_path: Path, layout: str, name: 
         if value is not None:
             file.create_dataset(name, data=value)
     with pytest.raises(DataError, match=message) as caught:
-        read_d3rlpy(path)
+        read(path, "d3rlpy")
     assert "bad.h5" in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from d3ray.data.errors import DataError
-from d3ray.data.formats.hdf5.d4rl import plan_d4rl, read_d4rl
-from d3ray.data.formats.imported import Imported
+from d3ray.data.formats.format import Imported
+from d3ray.data.formats.registry import plan, read
 
 
 def write(path: Path, **arrays: Any) -> Path:
@@ -38,7 +38,7 @@ def test_a_file_is_read_in_this_process_and_its_time_is_not_judged(tmp_path: Pat
     path = write(tmp_path / "file.hdf5", **steps_of(20))
     monkeypatch.delattr("os.fork")
     monkeypatch.setattr("signal.setitimer", None)
-    assert read_d4rl(path).steps.n_transitions == 20
+    assert read(path, "d4rl").steps.n_transitions == 20
 
 
 def episodes_of(imported: Imported) -> list[tuple[Any, ...]]:
@@ -86,7 +86,7 @@ def test_steps_are_those_of_a_loop_over_rows(tmp_path: Path, seed: int, given: b
         raw["next_observations"] = np.r_[raw["observations"][1:], raw["observations"][:1]]
         ends = raw["terminals"] | raw["timeouts"] | (rng.random(40) < 0.1)
         raw["next_observations"][ends] = rng.normal(size=(int(ends.sum()), 3))
-    imported = read_d4rl(write(tmp_path / "file", **raw))
+    imported = read(write(tmp_path / "file", **raw), "d4rl")
     assert episodes_of(imported) == slow(raw)
     assert imported.steps.n_transitions == 40
 
@@ -94,7 +94,7 @@ def test_steps_are_those_of_a_loop_over_rows(tmp_path: Path, seed: int, given: b
 def test_a_terminal_that_is_also_a_timeout_is_a_terminal(tmp_path: Path) -> None:
     raw = steps_of(4)
     raw["terminals"][1] = raw["timeouts"][1] = raw["timeouts"][3] = True
-    imported = read_d4rl(write(tmp_path / "file", **raw))
+    imported = read(write(tmp_path / "file", **raw), "d4rl")
     assert imported.steps.terminated.tolist() == [True, False]
     assert imported.notes == [
         "1 rows are terminal and timeout at once; they were taken as terminal.",
@@ -106,7 +106,7 @@ def test_a_jump_in_next_observations_cuts_and_is_counted(tmp_path: Path) -> None
     raw = steps_of(6)
     raw["next_observations"] = np.r_[raw["observations"][1:], raw["observations"][5:]]
     raw["next_observations"][2] += 1
-    imported = read_d4rl(write(tmp_path / "file", **raw))
+    imported = read(write(tmp_path / "file", **raw), "d4rl")
     assert imported.steps.steps.tolist() == [3, 3]
     assert "1 episodes were cut where next_observations is not the next row." in imported.notes
     first_closing = imported.steps.columns["observation"][3]
@@ -127,7 +127,7 @@ def test_infos_become_columns_and_metadata_provenance(tmp_path: Path) -> None:
         metadata__iteration=600,
         metadata__policy__fc0__weight=np.zeros((3, 7)),
     )
-    imported = read_d4rl(path)
+    imported = read(path, "d4rl")
     assert imported.steps.columns["info/qpos"].tolist() == [*qpos.tolist(), [0, 0]]  # zeros in the closing row
     assert imported.steps.columns["log_prob"].tolist() == [*log_probs.tolist(), 0]
     assert not {"info/goal", "info/words", "info/action_log_probs"} & set(imported.steps.columns)
@@ -144,38 +144,38 @@ def test_a_time_limit_ends_episodes_where_a_file_has_no_timeouts(tmp_path: Path)
     del raw["timeouts"]
     raw["terminals"][[1, 5, 6]] = True  # episodes of 2, 4, 1 and 4 steps: the second ends at the limit, the last is cut there
     path = write(tmp_path / "file", **raw)
-    imported = read_d4rl(path, timeout_at=4)
+    imported = read(path, "d4rl", timeout_at=4)
     assert imported.steps.steps.tolist() == [2, 4, 1, 4]
     assert imported.steps.terminated.tolist() == [True, False, True, False]
-    longer = read_d4rl(path, timeout_at=3)
+    longer = read(path, "d4rl", timeout_at=3)
     assert longer.steps.steps.tolist() == [2, 3, 1, 1, 3, 1]
     assert longer.steps.terminated.tolist() == [True, False, True, True, False, False]
     assert "2 ends were added where 3 steps had passed without one (timeout_at)." in longer.notes
-    assert "The file has no timeouts" in read_d4rl(path).notes[0]
+    assert "The file has no timeouts" in read(path, "d4rl").notes[0]
 
 
 def test_equal_longest_episodes_that_all_end_terminated_raise_a_suspicion(tmp_path: Path) -> None:
     raw = steps_of(7)
     del raw["timeouts"]
     raw["terminals"][[2, 3, 6]] = True
-    notes = read_d4rl(write(tmp_path / "file", **raw)).notes
+    notes = read(write(tmp_path / "file", **raw), "d4rl").notes
     assert notes[-1].startswith("2 of 3 episodes end terminated after exactly 3 steps, the most of any")
 
 
 def test_integer_actions_are_discrete_and_bytes_stay_bytes(tmp_path: Path) -> None:
     raw = steps_of(3)
     raw["actions"], raw["observations"] = np.array([[2], [0], [1]], ">i4"), np.arange(12, dtype=np.uint8).reshape(3, 2, 2)
-    columns = read_d4rl(write(tmp_path / "file", **raw)).steps.columns
+    columns = read(write(tmp_path / "file", **raw), "d4rl").steps.columns
     assert columns["action"].tolist() == [2, 0, 1, 0]
     assert (columns["action"].dtype, columns["observation"].dtype) == (np.int64, np.uint8)
-    columns = read_d4rl(tmp_path / "file", discrete_action=False).steps.columns
+    columns = read(tmp_path / "file", "d4rl", discrete_action=False).steps.columns
     assert (columns["action"].dtype, columns["action"].shape) == (np.float32, (4, 1))
 
 
 def test_numbers_of_the_other_byte_order_are_turned(tmp_path: Path) -> None:
     raw = steps_of(2)
     raw["observations"], raw["rewards"] = np.array([[1], [258]], ">u2"), np.array([1, 2], ">f8")
-    columns = read_d4rl(write(tmp_path / "file", **raw)).steps.columns
+    columns = read(write(tmp_path / "file", **raw), "d4rl").steps.columns
     assert columns["observation"].tolist() == [[1], [258], [258]]
     assert columns["observation"].dtype.isnative
     assert columns["reward"].tolist() == [1, 2, 0]
@@ -207,7 +207,7 @@ def broken(**change: Any) -> dict[str, Any]:
 def test_bad_arrays_are_refused_in_a_sentence(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     path = write(tmp_path / "bad.hdf5", **broken(**change))
     with pytest.raises(DataError, match=message) as caught:
-        read_d4rl(path)
+        read(path, "d4rl")
     assert "bad.hdf5" in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -222,11 +222,11 @@ def test_files_that_are_no_whole_hdf5_are_refused(tmp_path: Path) -> None:
     ]:
         (tmp_path / name).write_bytes(content)
         with pytest.raises(DataError, match=message):
-            read_d4rl(tmp_path / name)
+            read(tmp_path / name, "d4rl")
     with pytest.raises(DataError, match="There is no file"):
-        read_d4rl(tmp_path / "absent")
+        read(tmp_path / "absent", "d4rl")
     with pytest.raises(DataError, match="is a folder"):
-        read_d4rl(tmp_path)
+        read(tmp_path, "d4rl")
 
 
 def test_damage_in_the_middle_is_found_by_the_files_own_checksums(tmp_path: Path) -> None:
@@ -239,25 +239,7 @@ def test_damage_in_the_middle_is_found_by_the_files_own_checksums(tmp_path: Path
     content[offset + 5] ^= 255
     path.write_bytes(content)
     with pytest.raises(DataError, match="cut short or damaged"):
-        read_d4rl(path)
-
-
-def test_values_that_lie_in_other_files_are_not_read(tmp_path: Path) -> None:
-    secret = write(tmp_path / "secret", **steps_of(3))
-    raw = steps_of(3)
-    for kind in ("link", "external", "virtual"):
-        path = write(tmp_path / kind, **{name: array for name, array in raw.items() if name != "rewards"})
-        with h5py.File(path, "a") as file:
-            if kind == "link":
-                file["rewards"] = h5py.ExternalLink(str(secret), "rewards")
-            elif kind == "external":
-                file.create_dataset("rewards", (3,), "f4", external=[(str(secret), 0, 12)])
-            else:
-                layout = h5py.VirtualLayout((3,), "f4")
-                layout[:] = h5py.VirtualSource(str(secret), "rewards", (3,))
-                file.create_virtual_dataset("rewards", layout)
-        with pytest.raises(DataError, match="another file"):
-            read_d4rl(path)
+        read(path, "d4rl")
 
 
 def test_a_chunk_that_lies_is_found_before_next_observations_are_compared(tmp_path: Path) -> None:
@@ -268,7 +250,7 @@ def test_a_chunk_that_lies_is_found_before_next_observations_are_compared(tmp_pa
         file.create_dataset("next_observations", (20, 3), "f4", chunks=(20, 3), compression="gzip")
         file["next_observations"].id.write_direct_chunk((0, 0), packed)
     with pytest.raises(DataError, match="'next_observations' has a chunk that unpacks to more"):
-        plan_d4rl(path)
+        plan(path, "d4rl")
 
 
 def test_an_array_larger_than_memory_is_refused(tmp_path: Path) -> None:
@@ -277,4 +259,4 @@ def test_an_array_larger_than_memory_is_refused(tmp_path: Path) -> None:
         for name, array in steps_of(1).items():
             file.create_dataset(name, (n, *array.shape[1:]), array.dtype, chunks=(1 << 10, *array.shape[1:]))
     with pytest.raises(DataError, match=r"'terminals' unpacks to 19,140 TB or more"):
-        read_d4rl(path)
+        read(path, "d4rl")

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from d3ray.data.errors import DataError
-from d3ray.data.formats.hdf5.d4rl import is_d4rl, read_d4rl
-from d3ray.data.formats.imported import Imported
-from d3ray.data.formats.npz.steps import read_npz
+from d3ray.data.formats.format import Imported
+from d3ray.data.formats.registry import detect, read
 
 
 @dataclass
@@ -92,9 +91,9 @@ HOPPER = [(7, True), (10, False), (1, True), (10, False), (3, False)]  # a time 
 def test_version_0_has_no_timeouts_and_takes_the_limit_from_the_user(tmp_path: Path) -> None:
     truth = played(HOPPER, 11, 3)
     path = lay_out(tmp_path / "hopper-medium-v0", truth)
-    assert is_d4rl(path)
-    agree(read_d4rl(path, timeout_at=10), truth, final=False)
-    unaware = read_d4rl(path)
+    assert detect(path) == "d4rl"
+    agree(read(path, "d4rl", timeout_at=10), truth, final=False)
+    unaware = read(path, "d4rl")
     assert unaware.steps.steps.tolist() == [7, 11, 13]  # ends at limits are not there to be seen
     assert "Where the environment has a time limit, import with timeout_at=N." in unaware.notes[0]
 
@@ -102,7 +101,7 @@ def test_version_0_has_no_timeouts_and_takes_the_limit_from_the_user(tmp_path: P
 def test_version_1_has_timeouts_and_log_probabilities(tmp_path: Path) -> None:
     truth = played(HOPPER, 11, 3)
     path = lay_out(tmp_path / "a", truth, "timeouts", infos=("action_log_probs", "qpos", "qvel"))
-    imported = read_d4rl(path)
+    imported = read(path, "d4rl")
     agree(imported, truth, final=False)
     rows = ~imported.steps.columns["closing"]
     for name, column in (("action_log_probs", "log_prob"), ("qpos", "info/qpos"), ("qvel", "info/qvel")):
@@ -114,21 +113,21 @@ def test_version_2_has_final_observations(tmp_path: Path) -> None:
     truth = played(HOPPER, 11, 3)
     metadata = {"metadata/algorithm": b"SAC", "metadata/iteration": 5, "metadata/policy/fc0/weight": np.zeros((4, 4))}
     path = lay_out(tmp_path / "a", truth, "timeouts", "next_observations", infos=("action_log_probs",), **metadata)
-    imported = read_d4rl(path)
+    imported = read(path, "d4rl")
     agree(imported, truth, final=True)
     assert imported.provenance["metadata"] == {"algorithm": "SAC", "iteration": 5, "policy/fc0/weight": "array of shape (4, 4)"}
     assert imported.steps.cuts == 0
 
 
-@pytest.mark.parametrize("reader", [read_d4rl, read_npz])
-def test_next_observations_that_are_rows_moved_up_are_not_final_ones(tmp_path: Path, reader: Any) -> None:
+@pytest.mark.parametrize("format", ["d4rl", "npz"])
+def test_next_observations_that_are_rows_moved_up_are_not_final_ones(tmp_path: Path, format: str) -> None:
     truth = played(HOPPER, 11, 3)
     path = lay_out(tmp_path / "a", truth, "timeouts")
     with h5py.File(path, "a") as file:
         file["next_observations"] = np.roll(file["observations"][:], -1, 0)
-        if reader is read_npz:
+        if format == "npz":
             np.savez(tmp_path / "b.npz", **{name: file[name][:] for name in file})
-    imported = reader(tmp_path / "b.npz" if reader is read_npz else path)
+    imported = read(tmp_path / "b.npz" if format == "npz" else path, format)
     agree(imported, truth, final=False)
     assert any("at all 4 ends between episodes are the first observations of the next" in note for note in imported.notes)
 
@@ -136,7 +135,7 @@ def test_next_observations_that_are_rows_moved_up_are_not_final_ones(tmp_path: P
 def test_maze2d_is_one_trajectory_whose_timeouts_are_goals_that_were_reached(tmp_path: Path) -> None:
     truth = played([(91, False), (53, False), (200, False)], 4, 2)
     path = lay_out(tmp_path / "a", truth, "timeouts", infos=("goal", "qpos", "qvel"))
-    imported = read_d4rl(path)
+    imported = read(path, "d4rl")
     agree(imported, truth, final=False)
     assert not any("infos/goal" in note for note in imported.notes)  # it changes at ends only
     assert imported.steps.columns["info/goal"].shape == (347, 2)
@@ -150,7 +149,7 @@ def test_antmaze_goes_on_at_the_goal_and_its_first_timeouts_are_late(tmp_path: P
         file["rewards"][:] = 0
         file["terminals"][4:7], file["rewards"][4:7] = True, 1
         file["timeouts"][11], file["timeouts"][13] = False, True
-    imported = read_d4rl(path)
+    imported = read(path, "d4rl")
     assert imported.steps.steps.tolist() == [5, 1, 1, 7, 10]
     assert imported.steps.terminated.tolist() == [True, True, True, False, False]
     assert (
@@ -161,11 +160,11 @@ def test_antmaze_goes_on_at_the_goal_and_its_first_timeouts_are_late(tmp_path: P
         "infos/goal changes 1 times inside an episode: if a new trajectory begins there, import with cut_at_goal=true."
         in imported.notes
     )
-    cut = read_d4rl(path, cut_at_goal=True)
+    cut = read(path, "d4rl", cut_at_goal=True)
     assert cut.steps.steps.tolist() == [5, 1, 1, 5, 2, 10]
     assert "1 ends were added where infos/goal changes (cut_at_goal)." in cut.notes
     with pytest.raises(DataError, match="has no infos/goal"):
-        read_d4rl(lay_out(tmp_path / "b", truth), cut_at_goal=True)
+        read(lay_out(tmp_path / "b", truth), "d4rl", cut_at_goal=True)
 
 
 def test_kitchen_holds_float64_and_flags_as_numbers(tmp_path: Path) -> None:
@@ -179,7 +178,7 @@ def test_kitchen_holds_float64_and_flags_as_numbers(tmp_path: Path) -> None:
         rewards = file["rewards"][:]
         del file["rewards"]
         file["rewards"] = rewards[:, None]
-    agree(read_d4rl(path), truth, final=False)
+    agree(read(path, "d4rl"), truth, final=False)
 
 
 def test_adroit_has_more_infos_than_steps_and_text_among_them(tmp_path: Path) -> None:
@@ -190,7 +189,7 @@ def test_adroit_has_more_infos_than_steps_and_text_among_them(tmp_path: Path) ->
         "infos/env_state/door_body_pos": np.ones((40, 3)),
         "infos/names": np.array([b"door"] * 40),
     }
-    imported = read_d4rl(lay_out(tmp_path / "a", truth, "timeouts", infos=("qpos", "qvel"), **more))
+    imported = read(lay_out(tmp_path / "a", truth, "timeouts", infos=("qpos", "qvel"), **more), "d4rl")
     agree(imported, truth, final=False)
     assert {"info/action_mean", "info/env_state/door_body_pos", "info/qpos", "info/qvel"} <= imported.steps.columns.keys()
     assert "infos/action_logstd has shape (24,), not one row for each of the 40 steps, and was left out." in imported.notes

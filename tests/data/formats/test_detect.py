@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from d3ray.data.errors import ConfigError, DataError
-from d3ray.data.formats.imported import Imported
-from d3ray.data.formats.registry import FORMATS, Format, detect, read, register_format
+from d3ray.data.formats.format import Format, Imported
+from d3ray.data.formats.registry import FORMATS, detect, read, register_format
 from d3ray.data.storage.steps import steps_from_arrays
 
 REAL = os.environ.get("D3RAY_TEST_DATA")
@@ -29,14 +29,21 @@ HDF5 = {
 
 
 @pytest.fixture
-def own_format() -> Iterator[Format]:
-    def read_own(path: Path, **_: object) -> Imported:
-        rewards = np.array([float(word) for word in path.read_text().split()[1:]])
-        return Imported(steps_from_arrays(rewards, rewards, rewards, np.ones(len(rewards), bool)))
+def own_format() -> Iterator[type[Format]]:
+    @register_format
+    class Own(Format):
+        name = "own"
+        description = "one word and rewards"
 
-    own = Format("own", "one word and rewards", lambda path: path.read_bytes()[:3] == b"own", read_own)
-    register_format(own)
-    yield own
+        @classmethod
+        def detect(cls, path: Path) -> bool:
+            return path.read_bytes()[:3] == b"own"
+
+        def read(self, path: Path) -> Imported:
+            rewards = np.array([float(word) for word in path.read_text().split()[1:]])
+            return Imported(steps_from_arrays(rewards, rewards, rewards, np.ones(len(rewards), bool)))
+
+    yield Own
     del FORMATS["own"]
 
 
@@ -91,7 +98,7 @@ def test_hdf5_of_another_kind_says_what_it_has(tmp_path: Path) -> None:
         detect(tmp_path / "file")
 
 
-def test_a_format_of_ones_own(tmp_path: Path, own_format: Format) -> None:
+def test_a_format_of_ones_own(tmp_path: Path, own_format: type[Format]) -> None:
     (tmp_path / "file").write_text("own 1 2 4")
     assert detect(tmp_path / "file") == "own"
     assert read(tmp_path / "file").steps.returns.tolist() == [1, 2, 4]
@@ -99,7 +106,7 @@ def test_a_format_of_ones_own(tmp_path: Path, own_format: Format) -> None:
         register_format(own_format)
 
 
-def test_what_an_importer_did_not_foresee_is_a_sentence_with_its_cause(tmp_path: Path, own_format: Format) -> None:
+def test_what_an_importer_did_not_foresee_is_a_sentence_with_its_cause(tmp_path: Path, own_format: type[Format]) -> None:
     del own_format
     (tmp_path / "file").write_text("own 1 two 4")
     with pytest.raises(DataError, match=r"cannot be read as own: it is damaged, or unlike others \(could not") as caught:

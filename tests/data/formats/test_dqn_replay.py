@@ -16,7 +16,7 @@ import pytest
 from d3ray import Dataset
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.formats import dqn_replay
-from d3ray.data.formats.dqn_replay import dqn_replay_parts, read_dqn_replay
+from d3ray.data.formats.dqn_replay import DQNReplay
 from d3ray.data.formats.registry import detect, read
 from d3ray.data.formats.untrusted import unpacking
 from d3ray.platform.datasets.ingest import ingest
@@ -86,7 +86,7 @@ def numbers(imported: Any) -> list[list[int]]:
 def test_a_checkpoint_without_its_padding(tmp_path: Path) -> None:
     buffer = Dopamine(tmp_path / "logs", 20)
     play(buffer, [4, 5, 9])  # 7 + 8 rows, then 3 of padding and 1 step before the ring has one row left
-    assert [p.name for p in dqn_replay_parts(tmp_path / "logs")] == ["$store$_observation_ckpt.0.gz"]
+    assert [p.name for p in DQNReplay.parts(tmp_path / "logs")] == ["$store$_observation_ckpt.0.gz"]
     path = tmp_path / "logs" / "$store$_observation_ckpt.0.gz"
     assert detect(path) == detect(tmp_path / "logs") == "dqn_replay"
     imported = read(path)
@@ -108,7 +108,7 @@ def test_a_checkpoint_without_its_padding(tmp_path: Path) -> None:
 def test_the_row_of_the_round_before_comes_last_with_the_frame_after_it(tmp_path: Path) -> None:
     buffer = Dopamine(tmp_path / "logs", 20)
     episodes = play(buffer, [4, 5, 30])
-    first, second = (read(path) for path in dqn_replay_parts(tmp_path / "logs"))
+    first, second = (read(path) for path in DQNReplay.parts(tmp_path / "logs"))
     assert second.steps.terminated.tolist() == [False, False]
     assert numbers(second) == [list(range(12, 31)), [11]]
     assert second.steps.final_recorded.tolist() == [False, True]
@@ -121,17 +121,17 @@ def test_the_row_of_the_round_before_comes_last_with_the_frame_after_it(tmp_path
 def test_a_share_is_of_whole_episodes_but_for_the_last(tmp_path: Path) -> None:
     buffer = Dopamine(tmp_path / "logs", 200)
     episodes = play(buffer, [5] * 40)
-    path = dqn_replay_parts(tmp_path / "logs")[0]
-    whole, drawn = read_dqn_replay(path), read_dqn_replay(path, share=0.4)
+    path = DQNReplay.parts(tmp_path / "logs")[0]
+    whole, drawn = read(path, "dqn_replay"), read(path, "dqn_replay", share=0.4)
     wanted = int(0.4 * whole.steps.n_transitions)
     assert drawn.steps.n_transitions == wanted
     *firsts, last = numbers(drawn)
     assert all(one in episodes for one in firsts)
     assert any(one[: len(last)] == last for one in episodes)
     assert firsts != numbers(whole)[: len(firsts)]  # drawn, not the first ones
-    assert numbers(read_dqn_replay(path, share=0.4)) == [*firsts, last]
+    assert numbers(read(path, "dqn_replay", share=0.4)) == [*firsts, last]
     assert any(note.startswith(f"{wanted} of {whole.steps.n_transitions} steps were drawn") for note in drawn.notes)
-    with pytest.raises(ConfigError, match=r"share is 1\.5; it is a part of the steps"):
+    with pytest.raises(ConfigError, match=r"share is 1\.5; input should be less than or equal to 1"):
         read(path, share=1.5)
 
 
@@ -158,7 +158,7 @@ def test_any_lengths_give_each_step_once(tmp_path: Path, lengths: list[int], mon
     monkeypatch.setattr(dqn_replay, "CHUNK", 3 * 16)  # three frames at a time
     buffer = Dopamine(tmp_path / "logs", 20)
     episodes = play(buffer, lengths)
-    seen = [part for path in dqn_replay_parts(tmp_path / "logs") for part in numbers(read(path))]
+    seen = [part for path in DQNReplay.parts(tmp_path / "logs") for part in numbers(read(path))]
     assert sorted(k for part in seen for k in part) == list(range(1, sum(map(len, seen)) + 1))
     whole = {tuple(episode) for episode in episodes}
     for part in seen:  # each is a stretch of one episode
@@ -175,18 +175,18 @@ def test_black_frames_of_the_game_are_kept(tmp_path: Path) -> None:
     for name, array in arrays.items():
         save(folder / f"$store$_{name}_ckpt.3.gz", array)
     path = folder / "$store$_observation_ckpt.3.gz"
-    imported = read_dqn_replay(path)
+    imported = read(path, "dqn_replay")
     assert imported.steps.steps.tolist() == [9]
-    assert read_dqn_replay(path, padding=0).steps.steps.tolist() == [12]
+    assert read(path, "dqn_replay", padding=0).steps.steps.tolist() == [12]
     assert any("There is no add_count file" in note for note in imported.notes)
     frames[0] = 1  # what is black in the second row is no padding then, for that has no gap before it
     save(path, frames)
-    assert read_dqn_replay(path).steps.steps.tolist() == [12]
+    assert read(path, "dqn_replay").steps.steps.tolist() == [12]
     frames[0] = 0
     save(path, frames)
-    assert read_dqn_replay(path, timeout_at=9).steps.terminated.tolist() == [False]
+    assert read(path, "dqn_replay", timeout_at=9).steps.terminated.tolist() == [False]
     with pytest.raises(DataError, match=r"episode 0 has 9 steps, more than timeout_at=5\.$"):
-        read_dqn_replay(path, timeout_at=5)
+        read(path, "dqn_replay", timeout_at=5)
 
 
 def test_missing_damaged_and_other_files(tmp_path: Path) -> None:
@@ -262,9 +262,9 @@ def test_frames_are_in_memory_once(tmp_path: Path) -> None:
     for name, array in arrays.items():
         save(folder / f"$store$_{name}_ckpt.0.gz", array)
     code = (
-        "import resource, sys; from pathlib import Path; from d3ray.data.formats.dqn_replay import read_dqn_replay; "
+        "import resource, sys; from pathlib import Path; from d3ray.data.formats.dqn_replay import DQNReplay; "
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; "
-        f"steps = read_dqn_replay(Path({str(folder / '$store$_observation_ckpt.0.gz')!r})).steps; "
+        f"steps = DQNReplay().read(Path({str(folder / '$store$_observation_ckpt.0.gz')!r})).steps; "
         "print(steps.n_transitions, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from d3ray.data.errors import ConfigError, DataError
-from d3ray.data.formats.npz.dreamer import read_dreamer
 from d3ray.data.formats.registry import detect, read
 from d3ray.data.spec import Box, Discrete
 from d3ray.platform.datasets.ingest import ingest
@@ -109,7 +108,7 @@ def test_actions_that_stand_where_they_were_chosen_have_to_be_said(tmp_path: Pat
     np.testing.assert_array_equal(table.columns["reward"][3:6], b["reward"])
     np.testing.assert_array_equal(table.columns["observation"], np.concatenate([a["image"], b["image"]]))
     with pytest.raises(ConfigError, match="action_row is 'late'"):
-        read_dreamer(tmp_path / "piece.npz", action_row="late")  # pyright: ignore[reportArgumentType]
+        read(tmp_path / "piece.npz", "dreamer", action_row="late")
 
 
 def test_what_is_no_episode_is_refused_in_a_sentence(tmp_path: Path) -> None:

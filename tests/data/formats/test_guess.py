@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from d3ray.data.formats.tabular.csv_table import read_csv
+from d3ray.data.formats.registry import read
 from d3ray.data.formats.tabular.guess import Column, lacking, look, renames
 
 
@@ -26,7 +26,7 @@ def test_names_and_values_tell(tmp_path: Path) -> None:
     )
     expected = {"patient_id": "episode", "heartRate": "observation", "note": "", "dose": "action", "payoff": "reward"}
     assert said == {**expected, "died": "terminated"}
-    imported = read_csv(tmp_path / "log.csv", rename=renames(said))
+    imported = read(tmp_path / "log.csv", "csv", rename=renames(said))
     assert imported.steps.steps.tolist() == [2, 1]
 
 

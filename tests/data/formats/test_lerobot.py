@@ -16,9 +16,8 @@ import pytest
 from PIL import Image
 
 from d3ray.data.errors import ConfigError, DataError
-from d3ray.data.formats.imported import Imported
+from d3ray.data.formats.format import Imported
 from d3ray.data.formats.registry import detect, parts_of, read
-from d3ray.data.formats.tabular.lerobot import read_lerobot
 from d3ray.data.storage.steps import StepTable, concat_steps
 from d3ray.platform.datasets.ingest import ingest
 
@@ -141,7 +140,7 @@ def test_demonstrations_without_rewards_are_truncated_and_said_so(tmp_path: Path
         "There is no 'next.reward'; rewards are zeros.",
         "3 of 3 episodes are truncated without a final observation: their last step is kept, but nothing is bootstrapped from it.",
     ]
-    renamed = read_lerobot(parts_of(tmp_path / "set")[0], rename={"reward": "timestamp", "action": "observation.state"})
+    renamed = read(parts_of(tmp_path / "set")[0], "lerobot", rename={"reward": "timestamp", "action": "observation.state"})
     np.testing.assert_array_equal(renamed.steps.columns["reward"][:3], columns["timestamp"][:3])
 
 
@@ -203,7 +202,7 @@ def test_what_does_not_fit_is_refused_in_a_sentence(tmp_path: Path, change: dict
         columns.pop(name) if values is None else columns.update({name: values})
     folder = write(tmp_path / "set", columns)
     with pytest.raises(DataError, match=message) as caught:
-        read_lerobot(parts_of(folder)[0])
+        read(parts_of(folder)[0], "lerobot")
     assert "file-000.parquet" in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -214,17 +213,17 @@ def test_folders_of_other_versions_and_other_things(tmp_path: Path) -> None:
     info = json.loads((folder / "meta" / "info.json").read_text())
     (folder / "meta" / "info.json").write_text(json.dumps({**info, "codebase_version": "v1.6"}))
     with pytest.raises(DataError, match=r"is of version v1.6; v2.0, v2.1, v3.0 are read"):
-        read_lerobot(file)
+        read(file, "lerobot")
     (folder / "meta" / "info.json").write_text("{}")
     assert parts_of(folder) == []
     with pytest.raises(DataError, match=r"is not below the data folder of a LeRobot dataset"):
-        read_lerobot(file)
+        read(file, "lerobot")
     with pytest.raises(ConfigError, match="done is 'maybe'"):
-        read_lerobot(parts_of(write(tmp_path / "again", columns_of()))[0], done="maybe")  # pyright: ignore[reportArgumentType]
+        read(parts_of(write(tmp_path / "again", columns_of()))[0], "lerobot", done="maybe")
     file = parts_of(tmp_path / "again")[0]
     file.write_bytes(file.read_bytes()[:-9])
     with pytest.raises(DataError, match="is a Parquet file that is cut short or damaged"):
-        read_lerobot(file)
+        read(file, "lerobot")
 
 
 def film(path: Path, shades: list[int]) -> None:

@@ -15,7 +15,6 @@ import pytest
 from PIL import Image
 
 from d3ray.data.errors import ConfigError, DataError
-from d3ray.data.formats.minari.folder import read_minari
 from d3ray.data.formats.registry import detect, parts_of, plan, read
 from d3ray.data.spec import Box, Dict, Discrete, Environment, MultiDiscrete, Tuple, space_columns
 from d3ray.data.storage.steps import concat_steps
@@ -46,12 +45,12 @@ def test_every_observation_is_kept_and_episodes_come_by_number(tmp_path: Path) -
 def test_a_flag_within_an_episode_ends_one_there(tmp_path: Path) -> None:
     raw = episode_of(5)
     raw["terminations"][1] = raw["truncations"][2] = True
-    imported = read_minari(write_hdf5(tmp_path / "toy", [raw], metadata(BOX, TWO, 1)))
+    imported = read(write_hdf5(tmp_path / "toy", [raw], metadata(BOX, TWO, 1)), "minari")
     assert (imported.steps.steps.tolist(), imported.steps.terminated.tolist()) == ([2, 1, 2], [True, False, False])
     seen = raw["observations"].astype(np.float32)
     np.testing.assert_array_equal(imported.steps.columns["observation"], seen[[0, 1, 2, 2, 3, 3, 4, 5]])
     assert "2 steps within episodes are marked terminated or truncated; an episode ends at each." in imported.notes
-    cut = read_minari(tmp_path / "toy", timeout_at=2).steps
+    cut = read(tmp_path / "toy", "minari", timeout_at=2).steps
     assert (cut.steps.tolist(), cut.terminated.tolist()) == ([2, 1, 2], [False, False, False])
 
 
@@ -79,7 +78,7 @@ def test_dicts_tuples_text_infos_and_spaces_that_start_elsewhere(tmp_path: Path)
         raw["infos/success"] = np.arange(n + 1) == n
         episodes.append(raw)
     episodes[1]["infos/only_here"] = np.zeros(3)
-    imported = read_minari(write_hdf5(tmp_path / "toy", episodes, metadata(space, action, 2)))
+    imported = read(write_hdf5(tmp_path / "toy", episodes, metadata(space, action, 2)), "minari")
     columns = imported.steps.columns
     assert imported.spec is not None
     assert set(space_columns(imported.spec.observation)) == {"observation/pair/0", "observation/pair/1", "observation/deep/x"}
@@ -138,9 +137,9 @@ def test_images_as_jpeg_and_as_they_are(tmp_path: Path, equal: bool) -> None:
         data: Any = np.stack(frames) if equal else frames
         file["episode_0"].create_dataset("observations", data=data, dtype=dtype)  # pyright: ignore[reportAttributeAccessIssue]
     decoded = np.stack([np.asarray(Image.open(io.BytesIO(f.tobytes()))) for f in frames])
-    np.testing.assert_array_equal(read_minari(path).steps.columns["observation"], decoded)
+    np.testing.assert_array_equal(read(path, "minari").steps.columns["observation"], decoded)
     raw_path = write_hdf5(tmp_path / "raw", [{**raw, "observations": pixels}], metadata(space, TWO, 1))
-    imported = read_minari(raw_path)
+    imported = read(raw_path, "minari")
     np.testing.assert_array_equal(imported.steps.columns["observation"], pixels)
     assert imported.spec is not None
     assert imported.spec.observation == Box(shape=(32, 40, 3), dtype="uint8", low=0, high=255)
@@ -216,7 +215,7 @@ def broken(**change: Any) -> dict[str, Any]:
 def test_what_does_not_fit_is_refused_in_a_sentence(tmp_path: Path, raw: Any, about: Any, message: str) -> None:
     path = write_hdf5(tmp_path / "toy", [raw], {**metadata(BOX, TWO, 1), **about})
     with pytest.raises(DataError, match=message) as caught:
-        read_minari(path)
+        read(path, "minari")
     assert "\n" not in str(caught.value)
 
 
@@ -248,7 +247,7 @@ def test_episodes_of_other_lengths_are_left_out_by_name_and_the_rest_is_read(tmp
     kept = read(path, short="keep").steps
     assert (kept.steps.tolist(), kept.final_recorded.tolist()) == ([3, 2, 1], [True, False, True])
     assert "info/x" in kept.columns  # which the empty episode has not
-    with pytest.raises(ConfigError, match="short is 'no'; choose from 'leave out', 'keep'"):
+    with pytest.raises(ConfigError, match="short is 'no'; input should be 'leave out' or 'keep'"):
         read(path, short="no")
 
 
@@ -269,14 +268,14 @@ def test_parts_may_have_any_name_and_have_to_be_alike_in_all_episodes(tmp_path: 
         raw | {"observations/source": np.ones((k, 3)), "observations/rewards": np.ones((k, 2))}
         for k, raw in zip((3, 4), raws, strict=True)
     ]
-    columns = read_minari(write_hdf5(tmp_path / "toy", raws, metadata(space, TWO, 2))).steps.columns
+    columns = read(write_hdf5(tmp_path / "toy", raws, metadata(space, TWO, 2)), "minari").steps.columns
     assert columns["observation/rewards"].shape == (7, 2)
     other = raws[1] | {"observations/rewards": np.ones((4, 5))}
-    with pytest.raises(DataError, match=r"'rewards' has entries of shape \[5\] in episode 1 and \[2\] in episode 0"):
-        read_minari(write_hdf5(tmp_path / "other", [raws[0], other], metadata(space, TWO, 2)))
+    with pytest.raises(DataError, match=r"episode 1: 'rewards' has entries of shape \[5\], and in .*episode 0 of \[2\]"):
+        read(write_hdf5(tmp_path / "other", [raws[0], other], metadata(space, TWO, 2)), "minari")
     del other["observations/rewards"]
-    with pytest.raises(DataError, match=r"episode 1 has other arrays than episode 0 \('rewards'\)"):
-        read_minari(write_hdf5(tmp_path / "lack", [raws[0], other], metadata(space, TWO, 2)))
+    with pytest.raises(DataError, match=r"episode 1 has other arrays than .*episode 0: only one of them has 'rewards'"):
+        read(write_hdf5(tmp_path / "lack", [raws[0], other], metadata(space, TWO, 2)), "minari")
 
 
 def test_links_and_gaps_are_refused(tmp_path: Path) -> None:
@@ -285,11 +284,11 @@ def test_links_and_gaps_are_refused(tmp_path: Path) -> None:
     with h5py.File(file, "a") as opened:
         opened["episode_0/rewards"] = h5py.ExternalLink("other.hdf5", "rewards")
     with pytest.raises(DataError, match="'rewards' is a link to another file"):
-        read_minari(path)
+        read(path, "minari")
     with h5py.File(file, "a") as opened:
         del opened["episode_1"]
     with pytest.raises(DataError, match="has an episode 2 and no episode 1"):
-        read_minari(path)
+        read(path, "minari")
 
 
 WRITE = """

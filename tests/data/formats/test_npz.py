@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from d3ray.data.errors import DataError
-from d3ray.data.formats.npz.steps import read_npz
 from d3ray.data.formats.registry import read
 
 REAL = os.environ.get("D3RAY_TEST_DATA")
@@ -57,7 +56,7 @@ def flat(n: int = 6) -> dict[str, Any]:
 )
 def test_flat_arrays_under_the_names_people_give_them(tmp_path: Path, names: tuple[str, ...]) -> None:
     raw = flat()
-    imported = read_npz(write(tmp_path / "file", **dict(zip(names, raw.values(), strict=True))))
+    imported = read(write(tmp_path / "file", **dict(zip(names, raw.values(), strict=True))), "npz")
     table = imported.steps
     assert table.steps.tolist() == [3, 3]
     assert table.terminated.tolist() == [True, False]
@@ -71,12 +70,12 @@ def test_flat_arrays_under_the_names_people_give_them(tmp_path: Path, names: tup
 def test_next_and_final_observations(tmp_path: Path) -> None:
     raw = flat()
     final = np.full((2, 3), [[7], [8]], np.float32)
-    table = read_npz(write(tmp_path / "final", **raw, final_observations=final)).steps
+    table = read(write(tmp_path / "final", **raw, final_observations=final), "npz").steps
     assert table.columns["observation"][[3, 7]].tolist() == final.tolist()
     assert table.final_recorded.all()
     following = np.r_[raw["observations"][1:], final[1:]]
     following[0], following[2] = 9, 7  # a jump after row 0
-    imported = read_npz(write(tmp_path / "next", **raw, next_observations=following))
+    imported = read(write(tmp_path / "next", **raw, next_observations=following), "npz")
     assert imported.steps.steps.tolist() == [1, 2, 3]
     assert imported.notes == ["1 episodes were cut where next_observations is not the next row."]
     assert imported.steps.columns["observation"][[1, 4, 8]].tolist() == [[9] * 3, [7] * 3, [8] * 3]
@@ -84,7 +83,7 @@ def test_next_and_final_observations(tmp_path: Path) -> None:
 
 def test_further_columns_and_what_is_left_out(tmp_path: Path) -> None:
     raw = flat() | {"log_prob": -np.ones(6), "info/height": np.arange(6.0), "flavour": np.arange(6)}
-    imported = read_npz(write(tmp_path / "file", **raw))
+    imported = read(write(tmp_path / "file", **raw), "npz")
     assert imported.steps.columns["log_prob"].tolist() == [-1, -1, -1, 0, -1, -1, -1, 0]
     assert imported.steps.columns["info/height"].tolist() == [0, 1, 2, 0, 3, 4, 5, 0]
     assert imported.notes[0] == "'flavour' was not read: it is none of the arrays that d3ray knows."
@@ -92,12 +91,12 @@ def test_further_columns_and_what_is_left_out(tmp_path: Path) -> None:
 
 def test_discrete_by_dtype_by_flag_and_by_word(tmp_path: Path) -> None:
     raw = flat() | {"actions": np.arange(6).reshape(6, 1)}
-    assert read_npz(write(tmp_path / "a", **raw)).steps.columns["action"].tolist() == [0, 1, 2, 0, 3, 4, 5, 0]
-    assert read_npz(write(tmp_path / "b", **raw, discrete_action=False)).steps.columns["action"].shape == (8, 1)
+    assert read(write(tmp_path / "a", **raw), "npz").steps.columns["action"].tolist() == [0, 1, 2, 0, 3, 4, 5, 0]
+    assert read(write(tmp_path / "b", **raw, discrete_action=False), "npz").steps.columns["action"].shape == (8, 1)
     raw["actions"] = np.arange(6.0)
-    assert read_npz(write(tmp_path / "c", **raw)).steps.columns["action"].dtype == np.float32
-    assert read_npz(write(tmp_path / "d", **raw, discrete_action=True)).steps.columns["action"].dtype == np.int64
-    assert read_npz(tmp_path / "d", discrete_action=False).steps.columns["action"].dtype == np.float32
+    assert read(write(tmp_path / "c", **raw), "npz").steps.columns["action"].dtype == np.float32
+    assert read(write(tmp_path / "d", **raw, discrete_action=True), "npz").steps.columns["action"].dtype == np.int64
+    assert read(tmp_path / "d", "npz", discrete_action=False).steps.columns["action"].dtype == np.float32
 
 
 def trajectories(terminal: list[bool]) -> dict[str, Any]:
@@ -113,7 +112,7 @@ def trajectories(terminal: list[bool]) -> dict[str, Any]:
 
 def test_trajectories_of_imitation(tmp_path: Path) -> None:
     objects = np.array([{"a": 1}] * 6, dtype=object)
-    imported = read_npz(write(tmp_path / "file", **trajectories([True, False, True]), infos=objects))
+    imported = read(write(tmp_path / "file", **trajectories([True, False, True]), infos=objects), "npz")
     table = imported.steps
     assert table.columns["observation"][:, 0].tolist() == [0, 1, 2, 10, 11, 20, 21, 22, 23]
     assert table.columns["closing"].tolist() == [False, False, True, False, True, False, False, False, True]
@@ -122,7 +121,7 @@ def test_trajectories_of_imitation(tmp_path: Path) -> None:
     assert table.final_recorded.all()
     assert imported.notes == ["'infos' holds Python objects and was not read."]
     assert imported.provenance["layout"] == "imitation"
-    limited = read_npz(tmp_path / "file", timeout_at=3)
+    limited = read(tmp_path / "file", "npz", timeout_at=3)
     assert limited.steps.terminated.tolist() == [True, False, False]
 
 
@@ -137,17 +136,17 @@ def test_trajectories_of_imitation(tmp_path: Path) -> None:
 )
 def test_trajectories_that_do_not_add_up(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        read_npz(write(tmp_path / "file", **trajectories([True, True, True]) | change))
+        read(write(tmp_path / "file", **trajectories([True, True, True]) | change), "npz")
 
 
 @pytest.mark.skipif(REAL is None, reason="D3RAY_TEST_DATA does not name the folder with real data")
 def test_real_cartpole_expert() -> None:
     path = Path(str(REAL)) / "imitation" / "cartpole_0_final.npz"
-    imported = read_npz(path)
+    imported = read(path, "npz")
     assert (imported.steps.n_transitions, imported.steps.n_episodes) == (26_964, 57)
     assert imported.steps.returns.mean() == pytest.approx(473.05, abs=0.01)
     assert "15 of 57 episodes end terminated after exactly 500 steps, the most of any: " in imported.notes[-1]
-    table = read_npz(path, timeout_at=500).steps
+    table = read(path, "npz", timeout_at=500).steps
     assert int(table.terminated.sum()) == 42
     # CartPole ends by itself where the cart is beyond 2.4 or the pole beyond 12 degrees: the final observations say the same.
     final = table.columns["observation"][table.first_row + table.steps]
@@ -158,8 +157,8 @@ def test_real_cartpole_expert() -> None:
 def test_python_objects_are_refused_and_never_run(tmp_path: Path) -> None:
     bomb = np.array([Bomb(tmp_path / "ran")] * 6, dtype=object)
     with pytest.raises(DataError, match="'actions' holds Python objects, which are never loaded; save it as an array of numbers"):
-        read_npz(write(tmp_path / "a", **flat() | {"actions": bomb}))
-    imported = read_npz(write(tmp_path / "b", **flat(), thing=bomb))
+        read(write(tmp_path / "a", **flat() | {"actions": bomb}), "npz")
+    imported = read(write(tmp_path / "b", **flat(), thing=bomb), "npz")
     assert "'thing' holds Python objects and was not read." in imported.notes
     assert not (tmp_path / "ran").exists()
 
@@ -180,7 +179,7 @@ def test_python_objects_are_refused_and_never_run(tmp_path: Path) -> None:
 def test_bad_arrays_are_refused_in_a_sentence(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     raw = {name: value for name, value in (flat() | change).items() if value is not None}
     with pytest.raises(DataError, match=message) as caught:
-        read_npz(write(tmp_path / "bad.npz", **raw))
+        read(write(tmp_path / "bad.npz", **raw), "npz")
     assert "bad.npz" in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -196,7 +195,7 @@ def test_damaged_archives_are_refused(tmp_path: Path) -> None:
     ]:
         (tmp_path / name).write_bytes(content)
         with pytest.raises(DataError, match=message):
-            read_npz(tmp_path / name)
+            read(tmp_path / name, "npz")
 
 
 def test_a_header_that_promises_more_than_there_is(tmp_path: Path) -> None:
@@ -205,7 +204,7 @@ def test_a_header_that_promises_more_than_there_is(tmp_path: Path) -> None:
             with file.open(f"{name}.npy", "w") as entry:
                 np.lib.format.write_array_header_1_0(entry, {"descr": "<f4", "fortran_order": False, "shape": (1 << 50, 4)})
     with pytest.raises(DataError, match=r"'observations' is said to be float32 of shape .*, and has 128\.$"):
-        read_npz(tmp_path / "file")
+        read(tmp_path / "file", "npz")
 
 
 @pytest.mark.parametrize("name", ["episode", "episode_ids"])

@@ -15,7 +15,6 @@ from PIL import Image
 
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.formats.registry import detect, parts_of, read
-from d3ray.data.formats.rlds.folder import read_rlds
 from d3ray.data.formats.rlds.tfrecord import parse_example, records
 from d3ray.data.formats.untrusted.unpacking import unpacking
 
@@ -64,7 +63,7 @@ def test_a_reward_in_the_last_row_is_named_and_the_row_can_be_taken_for_a_step(t
     episodes = [episode_of(3, 0), episode_of(2, 1)]
     episodes[1]["steps/reward"][-1] = 1
     path = write_rlds(tmp_path / "toy", STEP, episodes)
-    usual, other = read_rlds(path), read_rlds(path, last_step="step")
+    usual, other = read(path, "rlds"), read(path, "rlds", last_step="step")
     assert usual.notes == [
         "1 of 2 episodes have a reward in the row with is_last, which holds only the final observation; if it is a step of its "
         "own, import with last_step='step'."
@@ -72,13 +71,13 @@ def test_a_reward_in_the_last_row_is_named_and_the_row_can_be_taken_for_a_step(t
     assert (usual.steps.steps.tolist(), other.steps.steps.tolist()) == ([2, 1], [3, 2])
     assert other.steps.columns["reward"][[5, 6]].tolist() == [1, 0]
     assert not other.steps.final_recorded.any()
-    with pytest.raises(ConfigError, match="last_step is 'row'; choose from 'closing', 'step'"):
-        read_rlds(path, last_step="row")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ConfigError, match="last_step is 'row'; input should be 'closing' or 'step'"):
+        read(path, "rlds", last_step="row")
 
 
 def test_an_episode_that_was_cut_while_recorded_keeps_its_last_step(tmp_path: Path) -> None:
     episodes = [episode_of(3, 0, terminal=False, last=False), episode_of(3, 1), episode_of(1, 2), episode_of(2, 3, first=False)]
-    imported = read_rlds(write_rlds(tmp_path / "toy", STEP, episodes))
+    imported = read(write_rlds(tmp_path / "toy", STEP, episodes), "rlds")
     assert imported.steps.steps.tolist() == [3, 2, 1]
     assert imported.steps.final_recorded.tolist() == [False, True, True]
     assert imported.steps.terminated.tolist() == [False, True, True]
@@ -131,7 +130,7 @@ def test_dicts_images_encoded_tensors_and_parts_of_actions(tmp_path: Path) -> No
         "episode_id": [b"a"],
     }
     path = write_rlds(tmp_path / "toy", step, [raw], {"episode_id": {"text": {}}})
-    imported = read_rlds(path)
+    imported = read(path, "rlds")
     columns = imported.steps.columns
     np.testing.assert_array_equal(columns["observation/image"], pictures)
     np.testing.assert_array_equal(columns["observation/hand/grey"], grey)
@@ -144,7 +143,7 @@ def test_dicts_images_encoded_tensors_and_parts_of_actions(tmp_path: Path) -> No
         "Left out, being no numbers of a step: episode_id, steps/ids, steps/observation/instruction.",
         "Actions have several parts; their entries stand side by side: move (2), grip (1).",
     ]
-    renamed = read_rlds(path, rename={"observation": "observation/image", "action": "action/grip"}).steps.columns
+    renamed = read(path, "rlds", rename={"observation": "observation/image", "action": "action/grip"}).steps.columns
     np.testing.assert_array_equal(renamed["observation"], pictures)
     assert renamed["action"].tolist() == [[0], [0.25], [0.5], [0]]
 
@@ -153,12 +152,12 @@ def test_discrete_actions_time_limits_and_invalid_episodes(tmp_path: Path) -> No
     step = {**STEP, "action": tensor(dtype="int64")}
     episodes = [{**episode_of(4, k), "steps/action": [3, 0, 200, 7], "meta/invalid": [k % 2]} for k in range(3)]
     path = write_rlds(tmp_path / "toy", step, episodes, {"meta": mapping({"invalid": tensor(dtype="bool")})})
-    table = read_rlds(path).steps
+    table = read(path, "rlds").steps
     assert table.columns["action"].tolist() == [3, 0, 200, 0] * 3
     assert table.columns["action"].dtype == np.int64
-    assert "1 episodes are marked invalid and were kept; invalid='leave out' drops them." in read_rlds(path).notes
-    assert read_rlds(path, invalid="leave out").steps.n_episodes == 2
-    cut = read_rlds(path, timeout_at=2).steps
+    assert "1 episodes are marked invalid and were kept; invalid='leave out' drops them." in read(path, "rlds").notes
+    assert read(path, "rlds", invalid="leave out").steps.n_episodes == 2
+    cut = read(path, "rlds", timeout_at=2).steps
     assert (cut.steps.tolist(), cut.terminated.tolist()) == ([2, 1] * 3, [False, True] * 3)
     # The observation after the cut was recorded: it is the next row's.
     np.testing.assert_array_equal(cut.columns["observation"][2], episodes[0]["steps/observation"][6:9])
@@ -177,9 +176,9 @@ def test_features_in_the_spelling_of_before_2021(tmp_path: Path) -> None:
     flags = {name: array([], "bool") for name in FLAGS}
     step = {"observation": array([3], "float32"), "action": array([2], "float32"), "reward": array([], "float32"), **flags}
     features = {"steps": old("dataset_feature.Dataset", {"feature": old("features_dict.FeaturesDict", step), "length": None})}
-    expected = read_rlds(path).steps.columns
+    expected = read(path, "rlds").steps.columns
     (path.parent / "features.json").write_text(json.dumps(old("features_dict.FeaturesDict", features)))
-    for name, column in read_rlds(path).steps.columns.items():
+    for name, column in read(path, "rlds").steps.columns.items():
         np.testing.assert_array_equal(column, expected[name])
 
 
@@ -193,7 +192,7 @@ def test_a_folder_is_its_files_and_other_folders_are_none(tmp_path: Path) -> Non
     (tmp_path / "other" / "x.tfrecord").write_bytes(first.read_bytes())
     assert parts_of(tmp_path / "other") == []
     with pytest.raises(DataError, match=r"needs features.json beside it"):
-        read_rlds(tmp_path / "other" / "x.tfrecord")
+        read(tmp_path / "other" / "x.tfrecord", "rlds")
 
 
 def test_numbers_are_read_packed_or_one_by_one() -> None:
@@ -295,7 +294,7 @@ def broken(**change: Any) -> dict[str, Any]:
 def test_what_does_not_fit_is_refused_in_a_sentence(tmp_path: Path, step: Any, raw: Any, message: str) -> None:
     path = write_rlds(tmp_path / "toy", step, [raw])
     with pytest.raises(DataError, match=message) as caught:
-        read_rlds(path)
+        read(path, "rlds")
     assert path.name in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -308,7 +307,7 @@ def test_a_png_of_a_billion_pixels_is_not_unpacked(tmp_path: Path) -> None:
     bomb = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(99))) + chunk(b"IEND", b"")
     unknown = {"pythonClassName": "….Image", "image": {"shape": {"dimensions": ["-1", "-1", "1"]}, "dtype": "uint8"}}
     with pytest.raises(DataError, match=r"it is too large|pixels, and"):
-        read_rlds(write_rlds(tmp_path / "toy", STEP | {"observation": unknown}, [broken(observation=[bomb] * 4)]))
+        read(write_rlds(tmp_path / "toy", STEP | {"observation": unknown}, [broken(observation=[bomb] * 4)]), "rlds")
 
 
 def test_a_renamed_feature_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -316,6 +315,6 @@ def test_a_renamed_feature_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"no feature 'steps/act', only action, is_first, is_last, is_terminal, observation, reward"
     ):
-        read_rlds(path, rename={"action": "act"})
+        read(path, "rlds", rename={"action": "act"})
     with pytest.raises(ConfigError, match=r"rlds has no column 'actions'; did you mean 'action'\?"):
-        read_rlds(path, rename={"actions": "act"})
+        read(path, "rlds", rename={"actions": "act"})

@@ -19,7 +19,7 @@ import pytest
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.formats.registry import detect, read
 from d3ray.data.formats.rllib.batches import unpack
-from d3ray.data.formats.rllib.json_lines import is_rllib_json, read_rllib_json, rllib_json_parts
+from d3ray.data.formats.rllib.json_lines import RLlibJSON
 from d3ray.data.formats.untrusted.unpacking import unpacking
 
 REAL = os.environ.get("D3RAY_TEST_DATA")
@@ -119,7 +119,7 @@ def test_a_batch_with_rows_of_several_episodes(tmp_path: Path) -> None:
     a, b = episode(1, 3), episode(2, 2)
     rows = [(b, 0), (a, 0), (a, 1), (b, 1), (a, 2)]
     batch = {k: np.array([e[k][i] for e, i in rows]) for k in a if k != "infos"}
-    table = read_rllib_json(write(tmp_path / "file", line(batch, ()))).steps
+    table = read(write(tmp_path / "file", line(batch, ())), "rllib_json").steps
     assert table.steps.tolist() == [2, 3]
     np.testing.assert_array_equal(table.columns["reward"], np.float32([*b["rewards"], 0, *a["rewards"], 0]))
 
@@ -129,24 +129,24 @@ def test_flags_of_new_versions_and_time_limits_of_old_ones(tmp_path: Path) -> No
     for k, columns in enumerate(new):
         columns["terminateds"] = columns["dones"] & (k != 1)  # dones of that time were either, and count no more
         columns["truncateds"] = np.arange(len(columns["t"])) == len(columns["t"]) - 1
-    imported = read_rllib_json(write(tmp_path / "new", *map(line, new)))
+    imported = read(write(tmp_path / "new", *map(line, new)), "rllib_json")
     assert imported.steps.terminated.tolist() == [True, False, True]
     assert not any("dones" in note for note in imported.notes)
     old = write(tmp_path / "old", *(line(episode(k, 3)) for k in range(3)), line(episode(5, 2)))
-    assert any("import with timeout_at=3" in note for note in read_rllib_json(old).notes)
-    assert read_rllib_json(old, timeout_at=3).steps.terminated.tolist() == [False, False, False, True]
+    assert any("import with timeout_at=3" in note for note in read(old, "rllib_json").notes)
+    assert read(old, "rllib_json", timeout_at=3).steps.terminated.tolist() == [False, False, False, True]
 
 
 def test_without_next_observations_an_end_has_none_and_a_gap_in_t_is_an_end(tmp_path: Path) -> None:
     a = {k: v for k, v in episode(1, 6, ended=False).items() if k != "new_obs"}
-    table = read_rllib_json(write(tmp_path / "file", line(cut(a, [0, 1, 2, 4, 5]), ("obs",)))).steps
+    table = read(write(tmp_path / "file", line(cut(a, [0, 1, 2, 4, 5]), ("obs",))), "rllib_json").steps
     assert table.steps.tolist() == [3, 2]
     assert not table.terminated.any()
     assert not table.final_recorded.any()
 
 
 def test_a_gap_is_seen_in_next_observations(tmp_path: Path) -> None:
-    table = read_rllib_json(write(tmp_path / "file", line(cut(episode(1, 6), [0, 1, 2, 4, 5])))).steps
+    table = read(write(tmp_path / "file", line(cut(episode(1, 6), [0, 1, 2, 4, 5]))), "rllib_json").steps
     assert (table.steps.tolist(), table.cuts) == ([3, 2], 1)
     assert table.final_recorded.all()
 
@@ -156,7 +156,7 @@ def test_agents_of_one_episode_are_episodes(tmp_path: Path) -> None:
     b["agent_index"] += 1
     both = {k: [*a[k], *b[k]] if k == "infos" else np.concatenate([a[k], b[k]]) for k in a}
     mixed = cut(both, [0, 3, 1, 4, 2, 5])
-    table = read_rllib_json(write(tmp_path / "file", line(mixed))).steps
+    table = read(write(tmp_path / "file", line(mixed)), "rllib_json").steps
     assert table.steps.tolist() == [3, 3]
     np.testing.assert_array_equal(table.columns["reward"][4:7], np.float32(b["rewards"]))
 
@@ -168,7 +168,7 @@ def test_dict_observations_packed_and_plain(tmp_path: Path) -> None:
     path = write(tmp_path / "packed", line(a))
     plain = {name: {"pos": a[name]["pos"].tolist(), "goal": {"xy": a[name]["goal"]["xy"].tolist()}} for name in ("obs", "new_obs")}
     rest = {k: v for k, v in a.items() if k not in plain}
-    tables = [read_rllib_json(p).steps for p in (path, write(tmp_path / "plain", line(rest | plain, ())))]
+    tables = [read(p, "rllib_json").steps for p in (path, write(tmp_path / "plain", line(rest | plain, ())))]
     for table in tables:
         np.testing.assert_allclose(table.columns["observation/goal/xy"][:4], a["obs"]["goal"]["xy"])
         np.testing.assert_allclose(table.columns["observation/pos"][4], a["new_obs"]["pos"][-1])
@@ -181,13 +181,13 @@ def test_policies_of_a_multi_agent_batch(tmp_path: Path) -> None:
 
     one = write(tmp_path / "one", multi(default_policy=episode(1, 3)))
     assert detect(one) == "rllib_json"
-    assert read_rllib_json(one).steps.steps.tolist() == [3]
+    assert read(one, "rllib_json").steps.steps.tolist() == [3]
     two = write(tmp_path / "two", multi(left=episode(1, 3), right=episode(2, 2)))
     with pytest.raises(ConfigError, match=r"line 1 has steps of several policies: say which with policy=NAME; choose from 'left'"):
-        read_rllib_json(two)
-    assert read_rllib_json(two, policy="right").steps.steps.tolist() == [2]
+        read(two, "rllib_json")
+    assert read(two, "rllib_json", policy="right").steps.steps.tolist() == [2]
     with pytest.raises(ConfigError, match="line 1 has no policy 'rigth'; did you mean 'right'"):
-        read_rllib_json(two, policy="rigth")
+        read(two, "rllib_json", policy="rigth")
 
 
 def test_inside_zip_and_gzip_and_over_several_files(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_inside_zip_and_gzip_and_over_several_files(tmp_path: Path) -> None:
         file.writestr("one.json", halves[0])
         file.writestr("two.json", halves[1])
     (tmp_path / "b.json.gz").write_bytes(gzip.compress(line(b).encode()))
-    assert is_rllib_json(tmp_path / "both.zip")
+    assert RLlibJSON.detect(tmp_path / "both.zip")
     assert read(tmp_path / "both.zip").steps.steps.tolist() == [4, 3]
     assert read(tmp_path / "b.json.gz").steps.steps.tolist() == [3]
     apart, over = tmp_path / "apart", tmp_path / "over"
@@ -205,11 +205,11 @@ def test_inside_zip_and_gzip_and_over_several_files(tmp_path: Path) -> None:
         folder.mkdir()
         for k, text in enumerate(texts):
             (folder / f"output-{k}.json").write_text(text)
-    assert [p.name for p in rllib_json_parts(apart)] == ["output-0.json", "output-1.json"]
-    assert rllib_json_parts(over) == [over]  # an episode goes over two files
+    assert [p.name for p in RLlibJSON.parts(apart)] == ["output-0.json", "output-1.json"]
+    assert RLlibJSON.parts(over) == [over]  # an episode goes over two files
     assert detect(over) == "rllib_json"
     assert read(over).steps.steps.tolist() == [4, 3]
-    assert not is_rllib_json(tmp_path)
+    assert not RLlibJSON.detect(tmp_path)
 
 
 class Touch:
@@ -223,7 +223,7 @@ class Touch:
 def test_code_in_a_packed_column_is_refused_and_not_run(tmp_path: Path) -> None:
     text = line(episode(1, 2) | {"obs": Touch(tmp_path / "ran")})
     with pytest.raises(DataError, match=r"file: line 1: 'obs' names pathlib\.[\w.]+; only NumPy arrays"):
-        read_rllib_json(write(tmp_path / "file", text))
+        read(write(tmp_path / "file", text), "rllib_json")
     assert not (tmp_path / "ran").exists()
 
 
@@ -232,12 +232,12 @@ def test_code_in_a_packed_column_is_refused_and_not_run(tmp_path: Path) -> None:
     [
         ({"obs": "no such thing"}, r"line 2: 'obs' is text that RLlib did not pack, or damaged"),
         ({"obs": base64.b64encode(b"no such thing").decode()}, r"line 2: 'obs' is text that RLlib did not pack, or damaged"),
-        ({"rewards": [1.0, 2.0]}, r"line 2: 'rewards' has 2 rows, but 'actions' has 3\.$"),
+        ({"rewards": [1.0, 2.0]}, r"line 2: 'rewards' has 2 rows, but 'obs' has 3\.$"),
         ({"rewards": [1.0, float("nan"), 2.0]}, r"line 2: 'rewards' has NaN in row 1\.$"),
         ({"rewards": [1.0, "x", 2.0]}, r"line 2: 'rewards' holds <U32, not numbers\.$"),
         ({"actions": [[1.0], [1.0, 2.0], [1.0]]}, r"line 2: 'actions' has entries of different lengths\.$"),
         ({"actions": [[1.0, 2.0]] * 3}, r"line 2: 'actions' has entries of shape \[2\], and .*line 1 of \[1\]\.$"),
-        ({"obs": [[1.0, 2.0]] * 3}, r"line 2: 'obs' has entries of shape \[2\], and .*line 1 of \[3\]\.$"),
+        ({"obs": [[1.0, 2.0]] * 3}, r"line 2: 'observations' has entries of shape \[2\], and .*line 1 of \[3\]\.$"),
         ({"dones": [0, 0, 2]}, r"file: 'dones' is 2 in row \d; flags are 0 or 1\.$"),
         ({"eps_id": [1, 1, 1]}, r"file: step 0 of episode 1 is there twice \(again in row 3\)\.$"),
         ({"t": None}, r"line 2: 't' holds object, not numbers\.$"),
@@ -246,7 +246,7 @@ def test_code_in_a_packed_column_is_refused_and_not_run(tmp_path: Path) -> None:
 def test_lines_that_are_no_batches_of_steps(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     good, bad = line(episode(1, 3)), json.dumps(json.loads(line(episode(2, 3))) | change)
     with pytest.raises(DataError, match=message):
-        read_rllib_json(write(tmp_path / "file", good, bad))
+        read(write(tmp_path / "file", good, bad), "rllib_json")
 
 
 def test_no_more_is_asked_for_than_lz4_can_make(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,19 +259,19 @@ def test_no_more_is_asked_for_than_lz4_can_make(monkeypatch: pytest.MonkeyPatch)
 def test_lines_that_are_no_json_or_lack_columns(tmp_path: Path) -> None:
     good = line(episode(1, 3))
     with pytest.raises(DataError, match="line 2 is no JSON, or cut short"):
-        read_rllib_json(write(tmp_path / "file", good, good[:200]))
+        read(write(tmp_path / "file", good, good[:200]), "rllib_json")
     with pytest.raises(DataError, match=r"line 2 holds a list, not a batch\.$"):
-        read_rllib_json(write(tmp_path / "file", good, "[1]"))
+        read(write(tmp_path / "file", good, "[1]"), "rllib_json")
     with pytest.raises(DataError, match=r"line 2 has no 'obs', which the first batch has\.$"):
-        read_rllib_json(write(tmp_path / "file", good, '{"actions": [1]}'))
+        read(write(tmp_path / "file", good, '{"actions": [1]}'), "rllib_json")
     with pytest.raises(DataError, match=r"line 1 has no 'rewards', only 'type', 'obs'|line 1 has no 'rewards', only 'obs'"):
-        read_rllib_json(write(tmp_path / "file", json.dumps({k: v for k, v in json.loads(good).items() if k != "rewards"})))
+        read(write(tmp_path / "file", json.dumps({k: v for k, v in json.loads(good).items() if k != "rewards"})), "rllib_json")
     with pytest.raises(DataError, match="is no JSON, or cut short"):
-        read_rllib_json(write(tmp_path / "file", '{"obs": ' + "[" * 100_000))
+        read(write(tmp_path / "file", '{"obs": ' + "[" * 100_000), "rllib_json")
     renamed = write(tmp_path / "file", re.sub('"rewards"', '"r"', good))
-    assert read_rllib_json(renamed, rename={"rewards": "r"}).steps.n_transitions == 3
+    assert read(renamed, "rllib_json", rename={"rewards": "r"}).steps.n_transitions == 3
     with pytest.raises(ConfigError, match="rename: rllib_json has no column 'reward'; did you mean 'rewards'"):
-        read_rllib_json(renamed, rename={"reward": "r"})
+        read(renamed, "rllib_json", rename={"reward": "r"})
 
 
 @real

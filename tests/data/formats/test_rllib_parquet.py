@@ -18,7 +18,7 @@ import pytest
 
 from d3ray.data.errors import DataError
 from d3ray.data.formats.registry import detect, read
-from d3ray.data.formats.rllib.parquet import is_rllib_parquet, read_rllib_parquet, rllib_parquet_parts
+from d3ray.data.formats.rllib.parquet import RLlibParquet
 
 REAL = os.environ.get("D3RAY_TEST_DATA")
 
@@ -83,7 +83,7 @@ def test_rays_tensors_that_are_not_registered(tmp_path: Path) -> None:
     table = table_of(a | {"obs": images.reshape(4, 12), "new_obs": images.reshape(4, 12) + 12})
     said = {b"ARROW:extension:name": b"ray.data.arrow_tensor", b"ARROW:extension:metadata": b"[3, 4]"}
     marked = [f.with_metadata(said) if f.name in ("obs", "new_obs") else f for f in table.schema]
-    steps = read_rllib_parquet(write(tmp_path / "file", table.cast(pa.schema(marked)))).steps
+    steps = read(write(tmp_path / "file", table.cast(pa.schema(marked))), "rllib_parquet").steps
     assert steps.columns["observation"].shape == (5, 3, 4)
     np.testing.assert_array_equal(steps.columns["observation"][:4], images)
     assert steps.cuts == 0
@@ -95,12 +95,12 @@ def test_frames_as_bytes_and_observations_as_structs(tmp_path: Path) -> None:
     for kind in (pa.binary(8), pa.binary(), pa.large_binary()):
         made = {k: pa.array([row.tobytes() for row in rows], kind) for k, rows in (("obs", frames[:3]), ("new_obs", frames[1:]))}
         table = pa.table(dict(zip(table_of(a).column_names, table_of(a).columns, strict=True)) | made)
-        steps = read_rllib_parquet(write(tmp_path / "file", table)).steps
+        steps = read(write(tmp_path / "file", table), "rllib_parquet").steps
         assert steps.columns["observation"].dtype == np.uint8
         np.testing.assert_array_equal(steps.columns["observation"], frames)
     seen = pa.StructArray.from_arrays([lists(a["obs"]), pa.array([1, 2, 3])], ["pos", "door"])
     table = pa.table({"obs": seen} | {k: c for k, c in zip(a, table_of(a).columns, strict=True) if "obs" not in k})
-    steps = read_rllib_parquet(write(tmp_path / "file", table)).steps
+    steps = read(write(tmp_path / "file", table), "rllib_parquet").steps
     assert steps.columns["observation/door"].tolist() == [1, 2, 3, 3]
     assert not steps.final_recorded.any()
 
@@ -108,7 +108,7 @@ def test_frames_as_bytes_and_observations_as_structs(tmp_path: Path) -> None:
 def test_a_slice_of_a_table_and_many_row_groups(tmp_path: Path) -> None:
     a = flat(1, 50)
     pq.write_table(table_of(a, tensors), tmp_path / "file", row_group_size=7)
-    steps = read_rllib_parquet(tmp_path / "file").steps
+    steps = read(tmp_path / "file", "rllib_parquet").steps
     np.testing.assert_array_equal(steps.columns["observation"][:50], a["obs"])
 
 
@@ -179,7 +179,7 @@ def test_packed_episodes_whole_and_in_pieces_with_lookbacks(tmp_path: Path, fina
     np.testing.assert_allclose(steps.columns["log_prob"][:7], a["rewards"] / 2, rtol=1e-6)
     assert steps.columns["info/x"][:7].tolist() == [1, 2, 3, 4, 5, 6, 7]  # what came with the step, not with the reset
     assert imported.provenance["layout"] == "episodes"
-    alone = read_rllib_parquet(write(tmp_path / "alone", items(pieces[2]))).steps
+    alone = read(write(tmp_path / "alone", items(pieces[2])), "rllib_parquet").steps
     assert alone.steps.tolist() == [2]
     np.testing.assert_array_equal(alone.columns["observation"], seen["a"][5:])
 
@@ -187,7 +187,7 @@ def test_packed_episodes_whole_and_in_pieces_with_lookbacks(tmp_path: Path, fina
 def test_pieces_that_do_not_follow_each_other_stay_apart(tmp_path: Path) -> None:
     a = flat("a", 7)
     seen = np.concatenate([a["obs"], a["new_obs"][-1:]])
-    steps = read_rllib_parquet(write(tmp_path / "file", items(piece("a", seen, a, 0, 2), piece("a", seen, a, 4, 7)))).steps
+    steps = read(write(tmp_path / "file", items(piece("a", seen, a, 0, 2), piece("a", seen, a, 4, 7))), "rllib_parquet").steps
     assert (steps.steps.tolist(), steps.cuts) == ([2, 3], 0)  # by what they say, not only by what they hold
     np.testing.assert_array_equal(steps.columns["observation"][2], seen[2])  # the final observation of the first piece
 
@@ -195,15 +195,15 @@ def test_pieces_that_do_not_follow_each_other_stay_apart(tmp_path: Path) -> None
 def test_packed_dict_observations_and_objects(tmp_path: Path) -> None:
     a = flat("a", 3)
     seen = [{"p": np.float32([k, k]), "q": {"r": np.int64(k)}} for k in range(4)]
-    steps = read_rllib_parquet(write(tmp_path / "file", items(piece("a", seen, a, 0, 3)))).steps
+    steps = read(write(tmp_path / "file", items(piece("a", seen, a, 0, 3))), "rllib_parquet").steps
     assert steps.columns["observation/p"].tolist() == [[0, 0], [1, 1], [2, 2], [3, 3]]
     assert steps.columns["observation/q/r"].tolist() == [0, 1, 2, 3]
     state = piece("a", a["obs"], a, 0, 2)
     state["infos"]["data"] = np.array([None, {}], dtype=object)  # a pickle that is not needed
-    assert read_rllib_parquet(write(tmp_path / "file", items(state))).steps.steps.tolist() == [2]
+    assert read(write(tmp_path / "file", items(state)), "rllib_parquet").steps.steps.tolist() == [2]
     state["rewards"]["data"] = np.array([None, {}], dtype=object)
     with pytest.raises(DataError, match=r"episode 0: rewards is an array of Python objects, which would have to be unpickled"):
-        read_rllib_parquet(write(tmp_path / "file", items(state)))
+        read(write(tmp_path / "file", items(state)), "rllib_parquet")
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_packed_dict_observations_and_objects(tmp_path: Path) -> None:
         ({"rewards": None}, "file: episode 1 has no rewards"),
         ({"t_started": "x"}, "file: episode 1 has no id_ and t_started"),
         ({"observations": {"data": [[1.0, 2, 3]] * 3, "lookback": 0}}, "has 3 rewards, but observations for 2 steps"),
-        ({"observations": {"data": [[1.0]] * 4, "lookback": 0}}, "file: observations differ in shape from episode to episode"),
+        ({"observations": {"data": [[1.0]] * 4, "lookback": 0}}, r"episode 1: 'observations' has entries of shape \[1\]"),
         ({"rewards": {"data": [1.0, float("nan"), 0.0], "lookback": 0}}, "episode 1: 'rewards' has NaN in row 1"),
         ({"actions": {"data": [1.0], "lookback": -1}}, "episode 1 has a lookback of -1"),
     ],
@@ -222,7 +222,7 @@ def test_packed_episodes_without_their_parts(tmp_path: Path, change: dict[str, A
     seen = np.concatenate([a["obs"], a["new_obs"][-1:]])
     table = items(piece("a", seen, a, 0, 3), piece("b", seen, a, 0, 3) | change)
     with pytest.raises(DataError, match=message):
-        read_rllib_parquet(write(tmp_path / "file", table))
+        read(write(tmp_path / "file", table), "rllib_parquet")
 
 
 def test_damaged_msgpack(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_damaged_msgpack(tmp_path: Path) -> None:
     for data in bad:
         table = pa.table({"item": pa.array([data], pa.binary())})
         with pytest.raises(DataError, match=r"file: episode 0 is no packed episode of RLlib|file: episode 0 has no id_"):
-            read_rllib_parquet(write(tmp_path / "file", table))
+            read(write(tmp_path / "file", table), "rllib_parquet")
 
 
 def test_a_folder_is_one_dataset_where_episodes_go_over_files(tmp_path: Path) -> None:
@@ -243,15 +243,15 @@ def test_a_folder_is_one_dataset_where_episodes_go_over_files(tmp_path: Path) ->
             part = {key: column[start:stop] for key, column in both.items()}
             write(tmp_path / name / "env" / "run-1" / f"1_00000{k}.parquet", table_of(part))
     over, apart = tmp_path / "over", tmp_path / "apart"
-    assert rllib_parquet_parts(over) == [over]
-    assert [p.name for p in rllib_parquet_parts(apart)] == ["1_000000.parquet", "1_000001.parquet"]
+    assert RLlibParquet.parts(over) == [over]
+    assert [p.name for p in RLlibParquet.parts(apart)] == ["1_000000.parquet", "1_000001.parquet"]
     assert detect(over) == "rllib_parquet"
     steps = read(over).steps
     assert steps.steps.tolist() == [6, 5]
     np.testing.assert_array_equal(steps.columns["reward"][7:12], np.float32(b["rewards"]))
     (over / "readme.txt").write_text("not RLlib's")
-    assert rllib_parquet_parts(over) == []
-    assert not is_rllib_parquet(tmp_path)
+    assert RLlibParquet.parts(over) == []
+    assert not RLlibParquet.detect(tmp_path)
 
 
 def test_a_folder_of_packed_pieces(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_a_folder_of_packed_pieces(tmp_path: Path) -> None:
     seen = np.concatenate([a["obs"], a["new_obs"][-1:]])
     write(tmp_path / "1.parquet", items(piece("a", seen, a, 0, 4)))
     write(tmp_path / "2.parquet", items(piece("a", seen, a, 4, 6, lookback=2)))
-    assert rllib_parquet_parts(tmp_path) == [tmp_path]
+    assert RLlibParquet.parts(tmp_path) == [tmp_path]
     assert read(tmp_path).steps.steps.tolist() == [6]
     write(tmp_path / "3.parquet", table_of(flat("b", 3)))
     with pytest.raises(DataError, match="has files of packed episodes and of flat columns"):
@@ -286,7 +286,7 @@ def test_wrong_columns(tmp_path: Path, change: dict[str, Any], message: str) -> 
     table = table_of(flat(1, 3))
     columns = dict(zip(table.column_names, table.columns, strict=True)) | change
     with pytest.raises(DataError, match=message):
-        read_rllib_parquet(write(tmp_path / "file", pa.table({k: v for k, v in columns.items() if v is not None})))
+        read(write(tmp_path / "file", pa.table({k: v for k, v in columns.items() if v is not None})), "rllib_parquet")
 
 
 def test_damaged_files(tmp_path: Path) -> None:
@@ -294,13 +294,13 @@ def test_damaged_files(tmp_path: Path) -> None:
     for bad in (data[:-40], b"PAR1" + data[300:], b"PAR1"):
         (tmp_path / "file").write_bytes(bad)
         with pytest.raises(DataError, match="is a Parquet file that is cut short or damaged"):
-            read_rllib_parquet(tmp_path / "file")
+            read(tmp_path / "file", "rllib_parquet")
 
 
 @pytest.mark.skipif(REAL is None, reason="D3RAY_TEST_DATA does not name the folder with real data")
 def test_the_real_folder_has_episodes_that_go_over_its_files() -> None:
     folder = Path(str(REAL)) / "rllib" / "pendulum-v1_enormous"
-    assert rllib_parquet_parts(folder) == [folder]
+    assert RLlibParquet.parts(folder) == [folder]
     imported = read(folder)
     assert (imported.steps.n_transitions, imported.steps.n_episodes, imported.steps.cuts) == (16_231, 82, 0)
     assert sorted(set(imported.steps.steps.tolist())) == [63, 168, 200]

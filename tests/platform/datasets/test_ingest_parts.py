@@ -17,9 +17,8 @@ import pytest
 
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import DataError, StorageError
-from d3ray.data.formats.hdf5.d4rl import plan_d4rl, read_d4rl
 from d3ray.data.formats.registry import plan, read
-from d3ray.data.formats.tabular import csv_lines
+from d3ray.data.formats.tabular import csv_cells
 from d3ray.data.formats.untrusted import unpacking
 from d3ray.data.storage.pieces import workspace
 from d3ray.data.storage.steps import StepTable, concat_steps, steps_from_arrays
@@ -88,7 +87,7 @@ FILES: dict[str, tuple[Callable[[], dict[str, np.ndarray]], dict[str, Any]]] = {
 def test_parts_are_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     make, options = FILES[kind]
     path = hdf5(tmp_path / "a.hdf5", make())
-    whole, parts = read_d4rl(path, **options), plan_d4rl(path, n_bytes=20_000, **options).parts
+    whole, parts = read(path, "d4rl", **options), plan(path, "d4rl", n_bytes=20_000, **options).parts
     assert len(parts) > 5
     tables = [read().steps for read in parts]
     assert max(table.n_transitions for table in tables) < N / 4
@@ -185,7 +184,7 @@ def test_parts_of_other_formats_are_the_whole(
     path = make(tmp_path, options)
     at_once = ingest(path, tmp_path / "once", options=options)
     monkeypatch.setattr(reading, "PART_BYTES", 15_000)
-    monkeypatch.setattr(csv_lines, "BLOCK", 7_000)  # so that episodes go over several
+    monkeypatch.setattr(csv_cells, "BLOCK", 7_000)  # so that episodes go over several
     monkeypatch.setattr(ingest_module, "SHARD_BYTES", 50_000)
     monkeypatch.setattr(ingest_module, "PIECE_BYTES", 30_000)
     parts = plan(path, n_bytes=15_000, **options).parts

@@ -1,19 +1,17 @@
-"""What an importer gives back, and what several importers do in the same way to the arrays they find."""
+"""What importers do in the same way to the files that they open and the arrays that they find."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from ..errors import ConfigError, D3rayError, DataError, did_you_mean, reason
-from ..spec import Environment, Spec
 from ..storage import checks
-from ..storage.steps import StepTable, counted_from
+from ..storage.steps import counted_from
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -29,56 +27,8 @@ STEP_NAMES = {  # d3ray's word: what people call it, the first found is taken
 }
 
 
-@dataclass(frozen=True)
-class Imported:
-    """Steps from a foreign file, and what the importer decided on the way."""
-
-    steps: StepTable
-    spec: Spec | None = None  # None: the file says nothing of its spaces, so they are inferred from the arrays
-    environment: Environment | None = None
-    notes: list[str] = field(default_factory=list[str])  # sentences: what was decided, and what was left out
-    provenance: dict[str, Any] = field(default_factory=dict[str, Any])  # JSON values: format, file and the file's own metadata
-    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])  # of columns' entries, where it says
-
-
-class Ends(Protocol):
-    """How episodes end: those of a table, or of all parts of a file."""
-
-    @property
-    def steps(self) -> Array: ...
-    @property
-    def terminated(self) -> Array: ...
-    @property
-    def final_recorded(self) -> Array: ...
-    @property
-    def cuts(self) -> int: ...
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How a file is read in parts of whole episodes, and what was decided about all of it.
-
-    Attributes:
-        parts: each reads its part, in the file's order; picklable.
-        bytes: of each part, about.
-        provenance: of the file.
-        notes: sentences on the file that no part says.
-        said: what else is said, once all parts are read, of how their episodes end.
-    """
-
-    parts: tuple[Callable[[], Imported], ...]
-    bytes: tuple[int, ...]
-    provenance: dict[str, Any] = field(default_factory=dict[str, Any])
-    notes: tuple[str, ...] = ()
-    said: Callable[[Ends], list[str]] = lambda ends: []
-
-
 def existing_file(path: Path | str) -> Path:
-    """`path`, once it is a file that holds something.
-
-    Raises:
-        DataError: it is not there, a folder, or empty.
-    """
+    """`path`, once it is a file that holds something; else a DataError."""
     path = Path(path)
     if path.is_dir():
         raise DataError(f"{path} is a folder; give one file.")
@@ -99,17 +49,13 @@ def visible_files(folder: Path) -> list[Path]:
     return sorted(found)
 
 
-def check_rename(rename: Mapping[str, str] | None, known: Iterable[str], format: str) -> Mapping[str, str]:
-    """The renames, none where there are none.
-
-    Raises:
-        ConfigError: a format has no column of that usual name; the nearest is said.
-    """
+def check_rename(rename: Mapping[str, str], known: Iterable[str], format: str) -> Mapping[str, str]:
+    """The renames. Raises ConfigError where a format has no column of that usual name; the nearest is said."""
     known = tuple(known)
-    for name in rename or {}:
+    for name in rename:
         if name not in known:
             raise ConfigError(f"rename: {format} has no column {name!r}{did_you_mean(name, known)}")
-    return rename or {}
+    return rename
 
 
 @contextmanager
@@ -134,11 +80,7 @@ class Rows(Protocol):
 
 
 def same_rows(source: str, **arrays: Rows) -> int:
-    """The number of rows that all of `arrays` have, at least 1.
-
-    Raises:
-        DataError: two lengths differ (both arrays are named), an array is a single number, or there are no rows.
-    """
+    """The number of rows that all of `arrays` have, at least 1; else a DataError names two arrays, or the one without rows."""
     for name, array in arrays.items():
         if not array.shape:
             raise DataError(f"{source}: {name!r} is a single value, not one row a step.")
@@ -160,10 +102,7 @@ def native(array: Array) -> Array:
 
 
 def finite(source: str, **arrays: Array) -> None:
-    """Refuses NaN and infinity, by the row of the file that holds the first.
-
-    Importers whose rows are steps leave this to `steps_from_arrays`; here it is for those that move rows.
-    """
+    """Refuses NaN and infinity by the file's row, in importers that move rows; `steps_from_arrays` does it where rows are steps."""
     for name, array in arrays.items():
         checks.finite(f"{source}: {name!r}", array)
 
@@ -192,13 +131,10 @@ def episode_ends(source: str, name: str, ids: Array) -> Array:
 
 
 def typed_actions(source: str, actions: Array, discrete: bool | None) -> Array:
-    """Actions as `steps_from_arrays` takes them: integers [N] (or [N, K], bool [N, K]) for discrete ones, else floats [N, A].
+    """Actions [N], [N, 1] or [N, A] as `steps_from_arrays` takes them: integers (or bool [N, K]) for discrete ones, else floats.
 
-    Args:
-        source: what an error names.
-        actions: [N], [N, 1] or [N, A].
-        discrete: what the file or the user says. None: integers (and booleans) in one column are discrete, booleans in several are
-            binary, all else is continuous. True: integers in several columns are multi-discrete.
+    Where `discrete` is None integers (and booleans) in one column are discrete, booleans in several are binary, and all else is
+    continuous. Where it is true integers in several columns are multi-discrete.
     """
     integers, column = actions.dtype.kind in "biu", actions.ndim == 1 or actions.shape[1:] == (1,)
     if discrete is None:
@@ -224,11 +160,7 @@ def typed_actions(source: str, actions: Array, discrete: bool | None) -> Array:
 
 
 def log_probability(source: str, name: str, probability: Array, actions: Array) -> Array:
-    """[N] float32: logarithms of the probabilities (of continuous actions: densities) with which the behaviour took its actions.
-
-    Raises:
-        DataError: one is not above 0, or of a discrete action above 1; the first is named with its row.
-    """
+    """[N] float32: logarithms of the probabilities (of continuous actions: densities) with which the behaviour took its actions."""
     probability = one_column(source, name, probability)
     most = np.inf if actions.dtype.kind == "f" else 1
     if len(wrong := np.flatnonzero(~((probability > 0) & (probability <= most)))):
@@ -241,24 +173,12 @@ def log_probability(source: str, name: str, probability: Array, actions: Array) 
 def apply_time_limit(
     source: str, terminated: Array, truncated: Array, limit: int, *, may_cut: bool
 ) -> tuple[Array, Array, list[str]]:
-    """Ends that are a time limit's, told apart from ends of the task.
+    """Ends that are a time limit's, told apart from ends of the task: `terminated`, `truncated` [N] (new arrays), and notes.
 
     A step that is the `limit`-th of its episode is truncated there, whatever the file says of it: many programs record a time
-    limit as a terminal. Where `may_cut`, an episode that the file lets run longer is cut after every `limit` steps, and
-    otherwise refused.
-
-    Args:
-        source: what an error names.
-        terminated: [N] bool.
-        truncated: [N] bool.
-        limit: steps, at least 1.
-        may_cut: whether the file may leave out ends at the limit.
-
-    Returns:
-        terminated, truncated (new arrays) and notes.
+    limit as a terminal. Where `may_cut`, as the file may leave out ends at the limit, an episode that runs longer is cut after
+    every `limit` steps; otherwise it is refused.
     """
-    if limit < 1:
-        raise DataError(f"timeout_at is {limit}; it is a number of steps, at least 1.")
     end = terminated | truncated
     end[-1] = True
     first = np.r_[0, np.flatnonzero(end)[:-1] + 1]
@@ -278,16 +198,10 @@ def apply_time_limit(
 
 
 def moved_up(observations: Rows, following: Rows, end: Array, at_once: int | None = None) -> list[str]:
-    """Whether next observations are only the rows moved up by one, over the ends of episodes: then a note that says so.
+    """A note where next observations are only the rows moved up by one, over the `end`s of episodes [N].
 
     Made so after the recording, they hold the first observation of the next episode in place of the final one, and a learner that
-    bootstraps at a time limit would take its value for that of where the episode was cut.
-
-    Args:
-        observations: [N, ...], an array, or one in a file.
-        following: [N, ...], what the file says came next.
-        end: [N] bool, where episodes end.
-        at_once: rows that are read at a time; None: all.
+    bootstraps at a time limit would take its value for that of where the episode was cut. Rows are read `at_once`; None: all.
     """
     ends, step = np.flatnonzero(end[:-1]), at_once or len(end)
     if len(ends) < 2 or following.shape != observations.shape:
@@ -300,24 +214,3 @@ def moved_up(observations: Rows, following: Rows, end: Array, at_once: int | Non
             return []
     said = "the first observations of the next episodes, so final observations were taken as missing"
     return [f"next_observations at all {len(ends)} ends between episodes are {said}."]
-
-
-def count_notes(steps: Ends, *, limits_known: bool) -> list[str]:
-    """Sentences on the ends of episodes that a reader of any format should hear of."""
-    notes: list[str] = []
-    if steps.cuts:
-        notes.append(f"{steps.cuts} episodes were cut where next_observations is not the next row.")
-    missing = int((~steps.final_recorded & ~steps.terminated).sum())
-    if missing:
-        notes.append(
-            f"{missing} of {len(steps.steps)} episodes are truncated without a final observation: "
-            "their last step is kept, but nothing is bootstrapped from it."
-        )
-    longest = int(steps.steps.max())
-    suspects = int(((steps.steps == longest) & steps.terminated).sum())
-    if not limits_known and longest > 1 and suspects > 1:
-        notes.append(
-            f"{suspects} of {len(steps.steps)} episodes end terminated after exactly {longest} steps, the most of any: "
-            f"if that is a time limit, import with timeout_at={longest}."
-        )
-    return notes
