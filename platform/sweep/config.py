@@ -14,7 +14,6 @@ from ..subjects.kind import is_online, kind_of
 from .scheduler_config import PBT, NoScheduler, SchedulerConfig
 from .search_space import ALGORITHM, DATASET, Configuration, SearchSpace, applied
 from .searchers import SearcherConfig
-from .spaces import Choice
 
 CONFIGURATIONS = 20  # where nothing else limits them
 
@@ -125,7 +124,7 @@ class SweepConfig(ExperimentConfig):
         found: dict[str, str] = {}
         for name, space in self.space.spaces.items():
             setting_name = name.partition(".")[2]
-            if name not in (DATASET, ALGORITHM) and "." not in setting_name and not isinstance(space, Choice):
+            if name not in (DATASET, ALGORITHM) and "." not in setting_name and not space.is_choice:
                 drawn = self.space.configuration(lambda _, one: one.at(0.0), self._algorithm_of(name))
                 algorithm = applied(self, drawn).make_algorithm(self.seeds[0])
                 if isinstance(getattr(algorithm.check_settings(), setting_name, None), float):
