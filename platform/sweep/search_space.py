@@ -146,13 +146,11 @@ class SearchSpace:
                 raise ConfigError(f"search: {name} is for {head}, which this sweep does not train: algorithm.name {searched}.")
             if f"algorithm.{rest}" in self.spaces:
                 raise ConfigError(f"search: algorithm.{rest} and {name} are one setting of {head}; say one of them.")
-        field = rest.partition(".")[0]
-        for algorithm in self.algorithms if head == "algorithm" else (head,):
-            if field in (fields := _fields(algorithm)):
-                continue
-            if others := [other for other in self.algorithms if field in _fields(other)]:
-                raise ConfigError(f"search: {algorithm} has no setting {field!r}; for {others[0]} alone write {others[0]}.{rest}.")
-            raise ConfigError(f"search: {name}: {algorithm} has no setting {field!r}{_nearest(field, fields)}")
+        field, trained = rest.partition(".")[0], self.algorithms if head == "algorithm" else (head,)
+        if lacking := next((one for one in trained if field not in _fields(one)), None):
+            other = next((one for one in self.algorithms if field in _fields(one)), None)
+            near = f"; for {other} alone write {other}.{rest}." if other else _nearest(field, _fields(lacking))
+            raise ConfigError(f"search: {name}: {lacking} has no setting {field!r}{near}")
 
     def _check_grids(self) -> None:
         """Raises ConfigError for a grid below an algorithm that is drawn: whether its points exist would hang on the draw."""
@@ -170,13 +168,11 @@ def _check_words(name: str, space: Space) -> None:
     if not space.is_choice:
         raise ConfigError(f"search: {name} is a range of numbers; it needs choice or grid.")
     for value in space.values or ():
-        if value is None and name.endswith(".preset"):
-            continue
-        if not isinstance(value, str):
+        if not isinstance(value, str) and not (value is None and name.endswith(".preset")):
             raise ConfigError(f"search: {name} has {value!r}, which is no name.")
         if name == ALGORITHM:
             try:
-                check_name(value)
+                check_name(str(value))
             except ConfigError as error:
                 raise ConfigError(f"search: {name}: {error}") from None
 

@@ -91,21 +91,12 @@ class Past:
 
 
 class Searcher(Protocol):
-    """What every searcher is.
-
-    Attributes:
-        end: The number from which on there is nothing to propose; None: there is no end.
-    """
+    """What every searcher is: `end` is the number from which on there is nothing to propose; None: there is no end."""
 
     end: int | None
 
     def suggest(self, n: int, history: Sequence[Past]) -> Configuration | None:
-        """Configuration `n`, from 0; None: this number has none, a later one may.
-
-        Args:
-            n: Its number.
-            history: What was proposed before, in order of number.
-        """
+        """Configuration `n`, from 0, after all that was proposed before, in order; None: this number has none, a later one may."""
         ...
 
 
@@ -196,12 +187,12 @@ class Optuna:
         trial = self._study.ask()
 
         def pick(name: str, space: Space) -> Any:
-            distribution = self._distribution(space)
+            kind = self._distribution(space)
+            if space.values is None:
+                return trial.suggest_float(name, kind.low, kind.high, log=kind.log)
             if space.is_choice:
-                return space.decoded(trial.suggest_categorical(name, distribution.choices))
-            if space.values is not None:
-                return space.decoded(trial.suggest_int(name, distribution.low, distribution.high))
-            return trial.suggest_float(name, distribution.low, distribution.high, log=distribution.log)
+                return space.decoded(trial.suggest_categorical(name, kind.choices))
+            return space.decoded(trial.suggest_int(name, kind.low, kind.high))
 
         found = self._space.configuration(pick, self._fixed)
         self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)  # nothing is learned of it, nor of that it was asked
@@ -268,18 +259,19 @@ class FromRay:
         self._name, self._space, self._seed, self._mode, self._settings, self._fixed = name, space, seed, mode, settings, fixed
         if space.is_conditional and ALGORITHM not in fixed:
             raise ConfigError(
-                f"searcher {name}: settings of one algorithm only are for {', '.join(BLIND)} and optuna; choose one of those."
+                f"searcher {name}: settings of one algorithm only are for {', '.join(BLIND)} and optuna; choose of those."
             )
         self._class = _class_of_ray(name)
         _check_settings(name, settings, _settings_of(self._class))
         self._domains: dict[str, Any] = {}
         for key in space.configuration(lambda _, one: one.at(0.0), fixed).keys() - fixed.keys():
             one = space.spaces[key]
-            if one.values is not None:
-                n = len(one.values)
-                self._domains[key] = tune.choice(list(range(n))) if one.is_choice else tune.randint(0, n)
-            else:
+            if one.values is None:
                 self._domains[key] = (tune.loguniform if one.kind == "loguniform" else tune.uniform)(one.low, one.high)
+            else:
+                self._domains[key] = (
+                    tune.choice(list(range(len(one.values)))) if one.is_choice else tune.randint(0, len(one.values))
+                )
         self._made(0, [])
 
     def _made(self, n: int, points: list[dict[str, Any]]) -> Any:
@@ -289,9 +281,7 @@ class FromRay:
             searcher = self._class(**told, **seeds, **self._settings)
             searcher.set_search_properties("objective", self._mode, dict(self._domains))
             return searcher
-        except (ImportError, AssertionError) as error:
-            raise ConfigError(f"The searcher {self._name} cannot be used: {reason(error)}.") from None
-        except Exception as error:  # whatever a library says of a space or a setting that it does not take
+        except Exception as error:  # whatever a library says of a space or a setting, or of not being there
             raise ConfigError(f"searcher {self._name}: {reason(error)}.") from None
 
     def suggest(self, n: int, history: Sequence[Past]) -> Configuration | None:

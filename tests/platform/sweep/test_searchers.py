@@ -173,7 +173,7 @@ def test_presets_are_tried_first() -> None:
         ({"name": "optuna", "n_startup": 3}, "optuna has no setting 'n_startup'; did you mean 'n_startup_trials'?"),
         ({"name": "hyperopt", "gama": 3}, "hyperopt has no setting 'gama'; did you mean 'gamma'?"),
         ({"name": "random", "start": ["papr"]}, "no algorithm of this sweep has a preset 'papr'; did you mean 'paper'?"),
-        ({"name": "zoopt"}, "The searcher zoopt cannot be used: ZOOpt not found"),
+        ({"name": "zoopt"}, "searcher zoopt: ZOOpt not found"),
         ({"name": "optuna", "sampler": "CmaEs"}, "sampler is 'CmaEs'; choose from TPE, GP: these follow from results alone"),
         ({"name": "no.such.Searcher"}, "searcher: 'no.such.Searcher' cannot be imported: No module named 'no'"),
         ({"name": "collections.OrderedDict"}, "searcher: 'collections.OrderedDict' is no ray.tune.search.Searcher"),
