@@ -115,8 +115,10 @@ class Listed:
 class Drawn:
     """Values at numbers in [0, 1), which `number` gives by name and number of the configuration."""
 
-    def __init__(self, space: SearchSpace, fixed: Mapping[str, Any], number: Callable[[str, int], float]) -> None:
-        self._space, self._fixed, self._number, self.end = space, fixed, number, space.size(fixed)
+    def __init__(
+        self, space: SearchSpace, fixed: Mapping[str, Any], number: Callable[[str, int], float], *, end: int | None
+    ) -> None:
+        self._space, self._fixed, self._number, self.end = space, fixed, number, end
 
     def suggest(self, n: int, history: Sequence[Past]) -> Configuration | None:
         """The n-th draw."""
@@ -135,7 +137,7 @@ def _random(space: SearchSpace, seed: int, fixed: Mapping[str, Any]) -> Searcher
     if size is not None and size <= _SHUFFLED:
         listed = list(space.combinations(fixed))
         return Listed([listed[i] for i in torch.argsort(bits(fold(key, "order"), size)).tolist()])
-    return Drawn(space, fixed, lambda name, n: float(uniform(fold(fold(key, name), n), (1,), torch.float64)))
+    return Drawn(space, fixed, lambda name, n: float(uniform(fold(fold(key, name), n), (1,), torch.float64)), end=size)
 
 
 def _qmc(space: SearchSpace, seed: int, fixed: Mapping[str, Any]) -> Searcher:
@@ -147,7 +149,7 @@ def _qmc(space: SearchSpace, seed: int, fixed: Mapping[str, Any]) -> Searcher:
         sequence = Sobol(len(names), rng=_seed(seed, 0))
         return float((sequence.fast_forward(n) if n else sequence).random(1)[0, names.index(name)])
 
-    return Drawn(space, fixed, number)
+    return Drawn(space, fixed, number, end=None)  # of few combinations points come twice, and are left out
 
 
 class Optuna:

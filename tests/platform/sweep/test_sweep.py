@@ -175,6 +175,11 @@ def test_equal_configurations_are_trained_once(data: Path, tmp_path: Path) -> No
     assert driver.chosen() == {0: {"algorithm.gamma": 0.99}, 1: {"algorithm.gamma": 0.9}}
 
 
+def test_all_of_few_combinations_come_from_a_sobol_sequence(data: Path, tmp_path: Path) -> None:
+    search = {"algorithm.learning_rate": {"choice": [1e-4, 1e-3, 1e-2]}, "algorithm.gamma": {"choice": [0.9, 0.99]}}
+    assert Driver(sweep(data, tmp_path, search=search, searcher="qmc", budget={})).run() == 6
+
+
 def test_over_datasets_and_algorithms(data: Path, tmp_path: Path) -> None:
     search = {
         "dataset": {"grid": [str(data / "tiny"), str(data / "other")]},
