@@ -93,11 +93,10 @@ def _planned(config: BenchmarkConfig) -> PlanResult:
     from ...platform.storage.experiments import check_name
 
     check_name(config.experiment)
-    budget = config.budget
     with stood_in(config, obtain(config, only_here=True)) as data:
         n_cells = len(data.cells(config))
-        about = {"hours": budget.hours, "gpu_hours": budget.gpu_hours, "sample": n_cells * len(config.seeds)}  # stacks may be split
-        found = planned(benchmark_work(config, data), config, n_configurations=n_cells, **about).plan
+        sample = n_cells * len(config.seeds)  # stacks may be split
+        found = planned(benchmark_work(config, data), config, n_configurations=n_cells, sample=sample).plan
     plan = replace(found, notes=[*found.notes, *_not_here(data)])
     return PlanResult(made=plan.json() if config.format == "json" else str(plan), plan=plan)
 

@@ -53,8 +53,7 @@ def run(config: SweepConfig) -> SweepResult | PlanResult:
     if config.plan:
         work = sweep_work(config)
         at_most = "" if config.scheduler.name in ("none", "pbt") else f"{config.scheduler.name} stops configurations early"
-        budget, most = config.budget, work.configuration["budget"]["configurations"]
-        return planned(work, config, n_configurations=most, hours=budget.hours, gpu_hours=budget.gpu_hours, at_most=at_most)
+        return planned(work, config, n_configurations=work.configuration["budget"]["configurations"], at_most=at_most)
     with live_experiment(config.storage_place, config.experiment) as on_progress:
         result = run_sweep(config, resume=config.resume, replace=config.replace, trial=config.trial, on_progress=on_progress)
     return describe(result, _verdicts(config))

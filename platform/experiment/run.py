@@ -18,7 +18,6 @@ from ..driver.proposer import Listed, Proposer
 from ..driver.trials import prepare_environment, run_trials
 from ..driver.work import Work
 from ..places import open_place
-from ..planning.models import with_kept_model
 from ..planning.packing import has_begun, pack
 from ..record.results import Results
 from ..results.experiment import conclude, results_of
@@ -36,6 +35,7 @@ from ..tracking.views import keep_views
 from ..words import resume_command
 from ..worker.decisions import take_up
 from .checks import check_data, check_place, describe_dataset
+from .models import with_kept_model
 
 
 def run_experiment(

@@ -7,8 +7,8 @@ import os
 import sqlite3
 import tempfile
 import time
-from collections.abc import Generator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,32 +39,31 @@ def tracked(storage: str, experiment: Experiment, trials: Sequence[Trial]) -> Tr
     """
     place = Folder(storage).local
     is_there = bool(os.environ.get("MLFLOW_TRACKING_URI")) or (place is not None and (place / "mlflow.db").exists())
-    with (
-        tempfile.TemporaryDirectory(prefix=scratch_names("plan"), ignore_cleanup_errors=True) as scratch,
-        _tracked_in(Path(scratch)),
-    ):
+    with tempfile.TemporaryDirectory(prefix=scratch_names("plan"), ignore_cleanup_errors=True) as scratch:
         begin = time.monotonic()
         import mlflow  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
         seconds = time.monotonic() - begin
-        begin = time.monotonic()
-        tracking = Tracking.open(scratch)
+        uri = f"sqlite:///{Path(scratch, 'mlflow.db')}"
         if is_there:
-            begin = time.monotonic()
-            tracking = Tracking.open(scratch)
+            Tracking.open(scratch, uri=uri)
+        begin = time.monotonic()
+        tracking = Tracking.open(scratch, uri=uri)
         experiment.set_state("RUNNING")
         deliver(tracking, experiment, [])
         seconds += time.monotonic() - begin
         empty = _pages(Path(scratch))
-        run = models = 0.0
-        if (ended := next(_ended(trials), None)) is not None:
-            deliver(tracking, experiment, [ended])  # as beside the training
-            run = (_pages(Path(scratch)) - empty) / len(ended.seeds)
-            experiment.set_state("FINISHED")
-            begin = time.monotonic()
-            deliver(tracking, experiment, [ended])
-            seconds += time.monotonic() - begin
-            models = sum(file.stat().st_size for file in Path(scratch, "mlartifacts").rglob("*") if file.is_file())
+        inner = (trial.folder / name for trial in trials for name in trial.folder.names())
+        measured = (Trial(folder) for folder in inner if folder.read_json("trial.json") is not None)
+        if (ended := next((one for one in measured if one.status), None)) is None:
+            return Tracked(seconds, 0.0 if is_there else empty, 0.0, 0.0)
+        deliver(tracking, experiment, [ended])  # as beside the training
+        run = (_pages(Path(scratch)) - empty) / len(ended.seeds)
+        experiment.set_state("FINISHED")
+        begin = time.monotonic()
+        deliver(tracking, experiment, [ended])
+        seconds += time.monotonic() - begin
+        models = sum(file.stat().st_size for file in Path(scratch, "mlartifacts").rglob("*") if file.is_file())
         return Tracked(seconds, 0.0 if is_there else empty, run, models)
 
 
@@ -72,23 +71,3 @@ def _pages(folder: Path) -> float:
     """Bytes of the database, with what is still in its log."""
     with closing(sqlite3.connect(folder / "mlflow.db")) as connection:
         return float(math.prod(connection.execute(f"PRAGMA {what}").fetchone()[0] for what in ("page_count", "page_size")))
-
-
-def _ended(trials: Sequence[Trial]) -> Generator[Trial]:
-    for trial in trials:
-        for name in trial.folder.names():
-            inner = trial.folder / name
-            if inner.read_json("trial.json") is not None and (found := Trial(inner)).status:
-                yield found
-
-
-@contextmanager
-def _tracked_in(folder: Path) -> Generator[None]:
-    before = os.environ.get("MLFLOW_TRACKING_URI")
-    os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{folder / 'mlflow.db'}"
-    try:
-        yield
-    finally:
-        os.environ.pop("MLFLOW_TRACKING_URI")
-        if before is not None:
-            os.environ["MLFLOW_TRACKING_URI"] = before

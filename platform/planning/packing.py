@@ -41,41 +41,43 @@ def pack(work: Work, *, kept: bool = False, tell: Callable[[str], None] | None =
     """
     if work.config.resources.gpu != "auto":
         return work
-    cpu = work.config.resources.cpu
+    wanted = {"CPU": work.config.resources.cpu, "GPU": 1.0}
     try:
-        ids = first_nodes({"CPU": cpu, "GPU": 1})
+        ids = first_nodes(wanted)
     except ConfigError:
         return _with_gpu(work, 0.0)
     import ray
 
     node, has = max(((n["NodeID"], n["Resources"]) for n in ray.nodes() if n["NodeID"] in ids), key=lambda one: one[1]["GPU"])
+    feeds = int(has["CPU"] / wanted["CPU"] / has["GPU"])
     alone = _with_gpu(work, 1.0)
-    prepare_node_maps(*work.datasets, resources={"CPU": cpu, "GPU": 1}, mapped=not work.streams)
+    prepare_node_maps(*work.datasets, resources=wanted, mapped=not work.streams)
     with rehearsal(alone) as experiment:
-        sample, _ = proposed(alone, experiment, 64)
         first: dict[str, Trial] = {}
-        for trial in sample:
+        for trial in proposed(alone, experiment, 64)[0]:
             first.setdefault(program(alone.told(trial)), trial)
         trials = list(first.values())[:_KINDS]
-
-        def measured(n: int, before: Sequence[_Seen]) -> _Seen:
+        n, seen = max(len(trial.seeds) for trial in trials), list[_Seen]()
+        while True:
             told = [alone.told(_part(experiment, trial, n), in_full=True) for trial in trials]
-            if before:  # there may not be time for all: what was too large comes first
-                told.sort(key=lambda one: _kind(one) not in before[-1].large)
-            side = min(int(has["GPU"]), int(has["CPU"] / cpu), len(told))
-            return _measured(told, max(side, 1), node)
-
-        seen = [measured(max(len(trial.seeds) for trial in trials), ())]
-        while (last := seen[-1]).large and last.n_seeds > 1 and not (kept or work.undivided):
-            seen.append(measured((last.n_seeds + 1) // 2, seen))
+            if seen:  # there may not be time for all: what was too large comes first
+                told.sort(key=lambda one: _kind(one) not in seen[-1].large)
+            seen.append(_measured(n, told, max(min(int(has["GPU"]), int(has["CPU"] / wanted["CPU"]), len(told)), 1), node))
+            if not (last := seen[-1]).large or n == 1 or kept or work.undivided:
+                break
+            n = (n + 1) // 2
     if last.memory is None:
-        raise _too_large(last, work.undivided, kept=kept)
+        raise _too_large(last, told[0]["algorithm"], work.undivided, kept=kept)
     fits = next(one for one in seen if one.large.keys() <= last.large.keys())  # the largest stacks that smaller ones do not better
     if fits is not seen[0]:
         work = work.stacked(fits.n_seeds)
-        (tell or logging.getLogger("d3ray").warning)(_was_split(seen[0], fits.n_seeds))
+        size = max(one.gpu_bytes for one in seen[0].large.values())
+        (tell or logging.getLogger("d3ray").warning)(
+            f"Stacks of {seen[0].n_seeds} seeds do not fit into {f'a GPU of {size_text(size)}' if size else 'a whole GPU'}: "
+            f"they are split into {f'stacks of {fits.n_seeds}' if fits.n_seeds > 1 else 'trials of one seed'}."
+        )
     assert fits.memory is not None
-    return _with_gpu(work, share(fits.memory, int(has["CPU"] / cpu / has["GPU"])))
+    return _with_gpu(work, share(fits.memory, feeds))
 
 
 def has_begun(work: Work, experiment: Experiment) -> bool:
@@ -91,25 +93,22 @@ class _Seen:
         n_seeds: Of the largest.
         memory: The part of a GPU's that the one had that needs most; None: a whole GPU is too small for every one.
         large: Why a whole GPU is too small, by kind, its seeds not counted.
-        algorithm: Of the first.
     """
 
     n_seeds: int
     memory: float | None
     large: Mapping[str, TooLargeError]
-    algorithm: Mapping[str, Any]
 
 
-def _measured(told: Sequence[Mapping[str, Any]], side: int, node: str) -> _Seen:
+def _measured(n_seeds: int, told: Sequence[Mapping[str, Any]], side: int, node: str) -> _Seen:
     """Trains trials for some steps, one of each kind."""
     kinds = list({program(one): one for one in told}.values())
-    n_seeds, algorithm = max(len(one["seeds"]) for one in kinds), told[0]["algorithm"]
     try:
         found = probe(kinds, side=side, node=node, seconds=_SECONDS)
     except TooLargeError as error:
-        return _Seen(n_seeds, None, dict.fromkeys(map(_kind, kinds), error), algorithm)
+        return _Seen(n_seeds, None, dict.fromkeys(map(_kind, kinds), error))
     large = {_kind(one): why for one, why in zip(kinds, found, strict=True) if isinstance(why, TooLargeError)}
-    return _Seen(n_seeds, max(one.gpu_memory for one in found if isinstance(one, Measured)), large, algorithm)
+    return _Seen(n_seeds, max(one.gpu_memory for one in found if isinstance(one, Measured)), large)
 
 
 def _part(experiment: Experiment, trial: Trial, n: int) -> Trial:
@@ -122,28 +121,18 @@ def _kind(told: Mapping[str, Any]) -> str:
     return program({**told, "seeds": ()})
 
 
-def _too_large(seen: _Seen, undivided: str, *, kept: bool) -> ConfigError:
+def _too_large(seen: _Seen, algorithm: Mapping[str, Any], undivided: str, *, kept: bool) -> ConfigError:
     """Why nothing can be trained, with what to do about it."""
-    n, name = seen.n_seeds, seen.algorithm["name"]
+    n, little = seen.n_seeds, f"{algorithm['name']}: a whole GPU has too little memory for a trial"
     if n > 1 and kept:
         return ConfigError(
-            f"{name}: a whole GPU has too little memory for a trial of {n} seeds, and trials were begun with as many, so they are "
-            "not split: go on where a GPU is larger, or begin anew with --replace or another name."
+            f"{little} of {n} seeds, and trials were begun with as many, so they are not split: go on where a GPU is larger, or "
+            "begin anew with --replace or another name."
         )
     if n > 1 and undivided:
-        lower = what_to_lower(n, seen.algorithm, "the number of seeds")
-        return ConfigError(
-            f"{name}: a whole GPU has too little memory for a trial, and its seeds are not split, for {undivided}: {lower}."
-        )
+        lower = what_to_lower(n, algorithm, "the number of seeds")
+        return ConfigError(f"{little}, and its seeds are not split, for {undivided}: {lower}.")
     return next(iter(seen.large.values()))
-
-
-def _was_split(seen: _Seen, n: int) -> str:
-    """What a user is told of stacks that were split."""
-    size = max(one.gpu_bytes for one in seen.large.values())
-    gpu = f"a GPU of {size_text(size)}" if size else "a whole GPU"
-    into = f"stacks of {n}" if n > 1 else "trials of one seed"
-    return f"Stacks of {seen.n_seeds} seeds do not fit into {gpu}: they are split into {into}."
 
 
 def _with_gpu(work: Work, gpu: float) -> Work:

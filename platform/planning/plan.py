@@ -1,7 +1,11 @@
-"""What an experiment would take: time, GPU hours and disk, worked out from a probe, before anything is launched."""
+"""What an experiment would take: time, GPU hours and disk, worked out from a probe, before anything is launched.
+
+The arithmetic is: what a trial takes, times the trials, over those that run at once.
+"""
 
 from __future__ import annotations
 
+import heapq
 import json
 import math
 import os
@@ -25,20 +29,12 @@ from ..subjects.kind import is_online, kind_of
 from ..words import count, rounded, size_text, time_text
 from ..worker.trial_config import program
 from .around import tracked
-from .estimate import (
-    Job,
-    Node,
-    disk,
-    schedule,
-    trial_seconds,
-    until_spent,
-)
 from .packing import has_begun, pack
 from .probe import SECONDS, Measured, TooLargeError, probe
 from .rehearsal import proposed, rehearsal
 
-_MANY = 1000  # trials that show how many run at once on a node
 _SAMPLE = 64  # trials of a sweep that are looked at; more are taken to be like them
+_METRIC_BYTES = 250  # of one value in MLflow's database, with its indexes
 RESULT_SECONDS = 0.01  # that the driver takes for an epoch's result, with room for the rest of its work; see docs/scaling.md
 
 
@@ -107,8 +103,6 @@ def plan(
     work: Work,
     *,
     n_configurations: int | None = None,
-    hours: float | None = None,
-    gpu_hours: float | None = None,
     at_most: str = "",
     resume: bool = False,
     seconds: float = SECONDS,
@@ -119,8 +113,6 @@ def plan(
     Args:
         work: Of `train`, `sweep` or `benchmark`.
         n_configurations: That there will be; None: as many as the proposer gives without results, or as a budget lets begin.
-        hours: After which nothing new begins.
-        gpu_hours: The same, of GPUs.
         at_most: Why it may take less than planned; empty: nothing stops a trial early.
         resume: Plan what an experiment of that name has left to do.
         seconds: That the probe may take.
@@ -130,141 +122,203 @@ def plan(
         ConfigError, DataError, StorageError: what the work itself would raise before it trains; or no node came up to measure on.
     """
     prepare_environment()
-    begin, told = time.monotonic(), list[str]()
+    begin, notes = time.monotonic(), list[str]()
     with ray_session():
         ray_seconds = time.monotonic() - begin
         work, kept, first = _as_begun(work) if resume else (work, False, None)
-        work = pack(work, kept=kept, tell=told.append)
-        wanted = {"CPU": work.config.resources.cpu, "GPU": float(work.config.resources.gpu)}
-        nodes = _nodes(first_nodes(wanted))
-        to_come = _to_come(nodes, work)
-        prepare_node_maps(*work.datasets, resources=wanted, mapped=not work.streams)
+        work = pack(work, kept=kept, tell=notes.append)
+        wanted = {"cpu": work.config.resources.cpu, "gpu": float(work.config.resources.gpu)}
+        there, to_come = _room(work, wanted)
+        prepare_node_maps(*work.datasets, resources=_rays(wanted), mapped=not work.streams)
         with rehearsal(work) as experiment:
             experiment.first_n_steps = first
             trials, complete = proposed(work, experiment, sample)
             left = _left(work, trials) if resume else {}
             trials = [trial for trial in trials if left.get(trial.identity) != 0]
-            if not trials:
-                raise ConfigError(f"There is nothing left to do of {work.config.experiment!r}.")
             configs = [work.told(trial, in_full=True) for trial in trials]
-            names = [(str(config["algorithm"]["name"]), config["online"]) for config in configs]
-            if theirs := [name for name, online in names if online or is_online(name) or not kind_of(name).is_timed]:
-                raise ConfigError(f"A plan is made for d3ray's own algorithms that learn from data: {theirs[0]} no probe can time.")
-            n_trials: int | None = len(trials)  # None: until a budget ends it
-            if not complete and n_configurations is not None:
-                n_trials = _trials(trials, n_configurations)
-            elif not complete and (hours or gpu_hours):
-                n_trials = None
-            probed = _probe(configs, nodes, len(to_come), n_trials, work.max_concurrent, seconds)
+            _check(work, configs)
+            n = _n_trials(work, trials, n_configurations, complete=complete)
+            slots = min(one for one in (sum(there.values()) + sum(to_come), work.max_concurrent, n) if one is not None)
+            node, n_nodes = max(there, key=lambda one: there[one]), len(there) + len(to_come)
+            side = min(there[node], slots, slots if n is None else -(-n // n_nodes))
+            until = _until(work, slots * wanted["gpu"])
+            if n is None and math.isinf(until):
+                raise ConfigError(
+                    "budget.gpu_hours is the only limit, and trials hold no GPU: there is no end to plan, say another."
+                )
+            begin = time.monotonic()
+            found = _probed(configs, side, node, seconds)
+            probing = time.monotonic() - begin
             mlflow = tracked(work.config.storage_place, experiment, trials)
         begin = time.monotonic()
     ray_seconds += time.monotonic() - begin
-    # The command is a process that imports what a worker does, and starts before any of these.
-    around = statistics.fmean(probed.of(config).start for config in configs) + ray_seconds + mlflow.seconds
-    jobs = [_job(probed.of(config), config, left.get(t.identity)) for config, t in zip(configs, trials, strict=True)]
-    machines = [*nodes.values(), *to_come]
-    spent = {"seconds": hours * 3600 if hours else math.inf, "gpu_seconds": gpu_hours * 3600 if gpu_hours else math.inf}
-    if endless := n_trials is None:
-        paper = until_spent(jobs, machines, **spent, max_concurrent=work.max_concurrent)
-        n_trials, n_configurations = paper.n, round(paper.n / _trials(trials, 1))
-    else:
-        paper = schedule(islice(cycle(jobs), n_trials), machines, **spent, max_concurrent=work.max_concurrent)
-    share, local = paper.n / len(trials), not os.environ.get("MLFLOW_TRACKING_URI")
-    if paper.n < n_trials:
-        at_most = "; ".join(filter(None, [at_most, "the budget ends it before every configuration is trained"]))
-    written = [disk(probed.of(config), config, tracked=local) for config in configs]
-    sizes = {name: share * sum(one[name] for one in written) for name in written[0]}
+    each = _each(found, configs)
+    table = timetable(
+        [trial_seconds(one, config, left.get(trial.identity)) for one, config, trial in zip(each, configs, trials, strict=True)],
+        n,
+        slots,
+        first=statistics.fmean(one.start + max(one.first_finish - one.finish, 0.0) for one in each),
+        until=until,
+    )
+    local = not os.environ.get("MLFLOW_TRACKING_URI")
+    written = [disk(one, config, tracked=local) for one, config in zip(each, configs, strict=True)]
+    sizes = {name: table.n / len(trials) * sum(one[name] for one in written) for name in written[0]}
+    n_seeds = sum(len(trial.seeds) for trial in trials) / len(trials)
     if local:
-        n_runs = share * sum(len(trial.seeds) for trial in trials)
-        sizes["tracking"] += mlflow.database + mlflow.run * n_runs + mlflow.models
+        sizes["tracking"] += mlflow.database + mlflow.run * n_seeds * table.n + mlflow.models
+    if n is None:
+        notes.append("A budget of hours ends it, so the number of configurations is what is begun by then.")
+        n, n_configurations = table.n, round(table.n / _trials(trials, 1))
+    elif table.n < n:
+        at_most = "; ".join(filter(None, [at_most, "the budget ends it before every configuration is trained"]))
+    notes[len(notes) :] = _notes(list(found.values()), len(there), len(to_come), len(trials), n)
+    epoch = min(config["n_steps_per_epoch"] * one.update for one, config in zip(each, configs, strict=True))
+    if epoch < (least := slots * RESULT_SECONDS):
+        notes.append(
+            f"Epochs of {rounded(epoch)} s are shorter than one driver can follow with so many trials at once; raise "
+            f"n_steps_per_epoch until they take {rounded(least)} s, or trials wait for it."
+        )
     return Plan(
         name=work.config.experiment,
         n_configurations=n_configurations or len({trial.number for trial in trials}),
-        n_trials=n_trials,
-        n_seeds=round(n_trials / len(trials) * sum(len(trial.seeds) for trial in trials)),
-        at_once=paper.at_once,
-        n_nodes=min(len(machines), n_trials),
-        updates_per_second=sum(len(config["seeds"]) / probed.of(config).update for config in configs) / len(configs),
-        wall_seconds=around + paper.seconds,
-        cpu_hours=paper.cpu_seconds / 3600,
-        gpu_hours=paper.gpu_seconds / 3600,
+        n_trials=n,
+        n_seeds=round(n * n_seeds),
+        at_once=slots,
+        n_nodes=min(n_nodes, n),
+        updates_per_second=statistics.fmean(len(config["seeds"]) / one.update for one, config in zip(each, configs, strict=True)),
+        # the command is a process that imports what a worker does, and starts before any of these
+        wall_seconds=statistics.fmean(one.start for one in each) + ray_seconds + mlflow.seconds + table.seconds,
+        cpu_hours=wanted["cpu"] * table.worked / 3600,
+        gpu_hours=wanted["gpu"] * table.worked / 3600,
         disk={name: round(size) for name, size in sizes.items()},
         begins=time.time(),
         at_most=at_most,
-        gpu_share=float(work.config.resources.gpu),
-        probed={"seconds": probed.seconds, "side": probed.side, "kinds": probed.n_measured, "of_kinds": len(probed.found)},
-        notes=[
-            *told,
-            *_notes(probed, len(nodes), len(to_come), len(trials), n_trials, endless, _short(probed, configs, paper.at_once)),
-        ],
+        gpu_share=wanted["gpu"],
+        probed={
+            "seconds": probing,
+            "side": side,
+            "kinds": sum(isinstance(one, Measured) for one in found.values()),
+            "of_kinds": len(found),
+        },
+        notes=notes,
     )
 
 
 @dataclass(frozen=True)
-class _Probed:
-    """What the probe found, by kind of trial."""
+class Timetable:
+    """What comes of trials in so many slots."""
 
-    found: dict[str, Measured]
-    n_measured: int
-    side: int
-    seconds: float
-    large: list[str]  # why kinds were not measured that ran out of a GPU's memory
-
-    def of(self, config: dict[str, Any]) -> Measured:
-        return self.found[program(config)]
+    n: int  # trials that begin
+    seconds: float  # until the last one has ended
+    worked: float  # seconds of all trials together
 
 
-def _probe(
-    configs: Sequence[dict[str, Any]],
-    nodes: dict[str, Node],
-    n_to_come: int,
-    n_trials: int | None,
-    max_concurrent: int | None,
-    seconds: float,
-) -> _Probed:
-    """Measures the kinds of trial that there are, the most frequent first, on the node that runs most at once."""
-    kinds = Counter(map(program, configs))
-    first = {kind: next(config for config in configs if program(config) == kind) for kind, _ in kinds.most_common()}
-    jobs = [Job(config["resources"]["cpu"], config["resources"]["gpu"], 1.0, 0.0) for config in configs]
-    jobs = [jobs[k % len(jobs)] for k in range(_MANY if n_trials is None else min(n_trials, _MANY))]
-    at_once = {has: schedule(jobs, [has]).at_once for has in set(nodes.values())}
-    node = max(nodes, key=lambda one: at_once[nodes[one]])
-    side = min(at_once[nodes[node]], _MANY if max_concurrent is None else max_concurrent)
-    if n_trials is not None:
-        side = min(side, -(-n_trials // (len(nodes) + n_to_come)))
-    begin = time.monotonic()
-    found = dict(zip(first, probe(list(first.values()), side=side, node=node, seconds=seconds), strict=True))
-    known = [one for one in found.values() if isinstance(one, Measured)]
-    like = replace(known[0], update=sum(one.update for one in known) / len(known))  # of those that were not measured
-    return _Probed(
-        {kind: one if isinstance(one, Measured) else like for kind, one in found.items()},
-        len(known),
-        side,
-        time.monotonic() - begin,
-        [str(one) for one in found.values() if isinstance(one, TooLargeError)],
-    )
+def timetable(each: Sequence[float], n: int | None, slots: int, *, first: float = 0.0, until: float = math.inf) -> Timetable:
+    """Trials in order, each in the slot that is free first.
+
+    Args:
+        each: Seconds that trials take; they come again and again.
+        n: How many trials there are; None: as many as begin in time.
+        slots: Trials at once.
+        first: Seconds more in a slot, before its first trial.
+        until: Seconds after which nothing new begins; what runs then goes on to its end.
+    """
+    if n is None:
+        mean = statistics.fmean(each)
+        turns = max(math.ceil((until - first) / mean), 1)
+        return Timetable(turns * slots, first + turns * mean, turns * slots * mean)
+    ends, begun = [0.0] * slots, list[float]()
+    for one in islice(cycle(each), n):
+        if ends[0] and first + ends[0] >= until:
+            break
+        heapq.heapreplace(ends, ends[0] + one)
+        begun.append(one)
+    return Timetable(len(begun), first + max(ends), sum(begun))
 
 
-def _nodes(ids: Any) -> dict[str, Node]:
-    """What the nodes that can train have, by Ray's id."""
+def trial_seconds(one: Measured, config: Mapping[str, Any], left: int | None = None) -> float:
+    """Seconds of a trial in a process that is there.
+
+    Args:
+        one: What its kind takes.
+        config: What its worker is told.
+        left: Gradient steps left to do; None: all.
+    """
+    steps, evaluation = config["n_steps"] if left is None else left, config["evaluation"]
+    evaluations = math.ceil(steps / (evaluation["every"] or config["n_steps_per_epoch"])) if evaluation else 0
+    commits = math.ceil(steps / (config["checkpoint"]["every"] or config["n_steps_per_epoch"]))
+    around = one.setup + (one.environments if evaluations else 0.0) + one.finish
+    return around + steps * one.update + evaluations * one.evaluation + commits * one.commit
+
+
+def disk(one: Measured, config: Mapping[str, Any], *, tracked: bool) -> dict[str, float]:
+    """Bytes that a trial leaves, but for its runs in MLflow; see `around.tracked`.
+
+    Args:
+        one: What its kind takes.
+        config: What its worker is told.
+        tracked: Whether MLflow's database lies in the storage too.
+    """
+    rows, checkpoint = math.ceil(config["n_steps"] / config["n_steps_per_epoch"]), config["checkpoint"]
+    commits = math.ceil(config["n_steps"] / (checkpoint["every"] or config["n_steps_per_epoch"]))
+    kept = min(checkpoint["keep"], commits) + bool(checkpoint["best"])  # the best: one of each seed, unstacked
+    return {
+        "checkpoints": kept * one.checkpoint_bytes,
+        "policies": one.policy_bytes,
+        "metrics": rows * one.row_bytes,
+        "tracking": rows * one.n_metrics * _METRIC_BYTES if tracked else 0.0,
+    }
+
+
+def _rays(wanted: Mapping[str, float]) -> dict[str, float]:
+    return {name.upper(): amount for name, amount in wanted.items()}
+
+
+def _room(work: Work, wanted: Mapping[str, float]) -> tuple[dict[str, int], list[int]]:
+    """How many trials there is room for on each node, by Ray's id, and on each that the cluster may start beside them."""
     import ray
 
-    known = {node["NodeID"]: node["Resources"] for node in ray.nodes()}
-    return {one: Node(float(known[one].get("CPU", 0)), float(known[one].get("GPU", 0))) for one in ids}
-
-
-def _to_come(nodes: Mapping[str, Node], work: Work) -> list[Node]:
-    """What the cluster may start beside the nodes that it has."""
-    resources = work.config.resources
-    wanted = {"cpu": resources.cpu, "gpu": float(resources.gpu)}
-    if resources.grow_to is not None:
-        room = {node: room_on({"CPU": node.cpu, "GPU": node.gpu}, wanted) for node in nodes.values()}
-        largest = max(room, key=lambda one: room[one])
-        missing = resources.grow_to - sum(room[node] for node in nodes.values())
-        return [largest] * math.ceil(missing / room[largest])
+    ids = first_nodes(_rays(wanted))
+    there = {node["NodeID"]: room_on(node["Resources"], wanted) for node in ray.nodes() if node["NodeID"] in ids}
+    if (grow_to := work.config.resources.grow_to) is not None:
+        largest = max(there.values())
+        return there, [largest] * math.ceil((grow_to - sum(there.values())) / largest)
     may = growth()
-    found = [Node(float(one.get("CPU", 0)), float(one.get("GPU", 0))) for one in may.nodes(wanted)] if may else []
-    return found[len(nodes) :]
+    return there, [room_on(one, wanted) for one in (may.nodes(wanted) if may else [])][len(there) :]
+
+
+def _check(work: Work, configs: Sequence[Mapping[str, Any]]) -> None:
+    """Raises ConfigError where nothing is left, or a trial learns while it acts, which no probe can time."""
+    if not configs:
+        raise ConfigError(f"There is nothing left to do of {work.config.experiment!r}.")
+    for config in configs:
+        name = str(config["algorithm"]["name"])
+        if config["online"] or is_online(name) or not kind_of(name).is_timed:
+            raise ConfigError(f"A plan is made for d3ray's own algorithms that learn from data: {name} no probe can time.")
+
+
+def _n_trials(work: Work, sample: Sequence[Trial], n_configurations: int | None, *, complete: bool) -> int | None:
+    """How many trials there will be; None: as many as a budget lets begin."""
+    if complete or (n_configurations is None and math.isinf(_until(work, 1.0))):
+        return len(sample)
+    return None if n_configurations is None else _trials(sample, n_configurations)
+
+
+def _until(work: Work, gpus: float) -> float:
+    """Seconds until the budget is spent where so many GPUs are held all the time."""
+    hours, gpu_hours = (work.limits.hours, work.limits.gpu_hours) if work.limits else (None, None)
+    return 3600 * min(hours or math.inf, gpu_hours / gpus if gpu_hours and gpus else math.inf)
+
+
+def _probed(
+    configs: Sequence[Mapping[str, Any]], side: int, node: str, seconds: float
+) -> dict[str, Measured | TooLargeError | None]:
+    """What was measured of each kind of trial that there is, the most frequent first."""
+    first: dict[str, Mapping[str, Any]] = {}
+    for config in configs:
+        first.setdefault(program(config), config)
+    kinds = [kind for kind, _ in Counter(map(program, configs)).most_common()]
+    return dict(zip(kinds, probe([first[kind] for kind in kinds], side=side, node=node, seconds=seconds), strict=True))
 
 
 def _trials(sample: Sequence[Trial], n_configurations: int) -> int:
@@ -305,41 +359,33 @@ def _left(work: Work, sample: Sequence[Trial]) -> dict[str, int]:
     return left
 
 
-def _job(one: Measured, config: dict[str, Any], left: int | None) -> Job:
-    wanted = config["resources"]
-    first = one.start + max(one.first_finish - one.finish, 0.0)
-    return Job(wanted["cpu"], wanted["gpu"], trial_seconds(one, config, left), first)
+def _each(found: Mapping[str, Measured | TooLargeError | None], configs: Sequence[Mapping[str, Any]]) -> list[Measured]:
+    """What each trial takes. Of what was not measured, or not whole, only an update's time is its own, and else the mean."""
+    known = [one for one in found.values() if isinstance(one, Measured)]
+    like = next((one for one in known if one.is_whole), known[0])
+    update = statistics.fmean(one.update for one in known)
+
+    def one(kind: Measured | TooLargeError | None) -> Measured:
+        if isinstance(kind, Measured):
+            return kind if kind.is_whole else replace(like, update=kind.update)
+        return replace(like, update=update)
+
+    return [one(found[program(config)]) for config in configs]
 
 
-def _short(probed: _Probed, configs: Sequence[dict[str, Any]], at_once: int) -> tuple[float, float] | None:
-    """Seconds of the shortest epoch, and what it should take at least, where it does not."""
-    epoch = min(config["n_steps_per_epoch"] * probed.of(config).update for config in configs)
-    least = at_once * RESULT_SECONDS
-    return (epoch, least) if epoch < least else None
-
-
-def _notes(
-    probed: _Probed, n_nodes: int, n_to_come: int, n_seen: int, n_trials: int, endless: bool, short: tuple[float, float] | None
-) -> list[str]:
+def _notes(found: Sequence[Measured | TooLargeError | None], n_nodes: int, n_to_come: int, n_seen: int, n: int) -> list[str]:
     """What to know of the numbers."""
-    notes = [f"{why} They are taken to be like the others." for why in probed.large]
-    if endless:
-        notes.append("A budget of hours ends it, so the number of configurations is what is begun by then.")
+    large = dict.fromkeys(str(one) for one in found if isinstance(one, TooLargeError))
+    notes = [f"{why} They are taken to be like the others." for why in large]
     if n_to_come:
         now = "node is" if n_nodes == 1 else "nodes are"
         notes.append(
             f"{n_nodes} {now} there, and the cluster may start {n_to_come} more: the plan has all of them from the beginning."
         )
-    if late := [one.late for one in probed.found.values() if one.late]:
-        notes.append(f"The probe's time was over before {late[0]} was, so trials take longer than said.")
+    if not all(one.is_whole for one in found if isinstance(one, Measured)):
+        notes.append("The probe's time was over before a trial had written and played, so trials may take longer than said.")
     if n_nodes + n_to_come > 1:
         notes.append("One node was measured; the others are taken to be as fast.")
-    if short is not None:
-        seconds, least = short
-        notes.append(
-            f"Epochs of {rounded(seconds)} s are shorter than one driver can follow with so many trials at once; raise "
-            f"n_steps_per_epoch until they take {rounded(least)} s, or trials wait for it."
-        )
-    if n_trials > n_seen:
+    if n > n_seen:
         notes.append(f"The first {n_seen} trials were looked at; the others are taken to be like them.")
     return notes

@@ -5,14 +5,14 @@ A probe's trial is a trial: the same worker, threads, device, data and folder. W
 
 from __future__ import annotations
 
-import functools
+import gc
 import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -25,24 +25,25 @@ from ..storage.experiments import PACKAGES, Trial
 from ..storage.folders import Folder
 from ..worker.peers import begin_trial
 from ..worker.trial_config import TrialConfig, too_little
+from ..worker.trial_run import TrialRun
 
-_COMPILING = 240.0  # seconds that the first steps may take beside, where they are compiled
 SECONDS = 30.0  # that a probe may take once its workers are up
 _START = 90.0  # that those may take at most
+_COMPILING = 240.0  # seconds that the first steps may take beside, where they are compiled
 _WARM_UP = 8  # gradient steps before any is timed
 _TRAINING = (1.0, 5.0)  # seconds of training in a round: at least and at most
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Measured:
     """What one trial takes, all its seeds together."""
 
-    start: float  # seconds until its process could train; a process is used for one trial after another
-    setup: float  # seconds to open the data and to build what is trained
-    update: float  # seconds of a gradient step
-    row_bytes: float  # of an epoch's metrics
-    n_metrics: float  # in such a row
-    gpu_memory: float  # the part of a GPU's memory that it held at most, what CUDA takes for itself included; 0: it used none
+    start: float = 0.0  # seconds until its process could train; a process is used for one trial after another
+    setup: float = 0.0  # seconds to open the data and to build what is trained
+    update: float = 0.0  # seconds of a gradient step
+    row_bytes: float = 0.0  # of an epoch's metrics
+    n_metrics: float = 0.0  # in such a row
+    gpu_memory: float = 0.0  # the part of a GPU's memory that it held at most, CUDA's own included; 0: it used none
     commit: float = 0.0  # seconds of a checkpoint
     checkpoint_bytes: float = 0.0
     first_finish: float = 0.0  # seconds to write the policies, of a process's first trial
@@ -50,7 +51,7 @@ class Measured:
     policy_bytes: float = 0.0
     evaluation: float = 0.0  # seconds of an evaluation
     environments: float = 0.0  # seconds to make what it plays in, once a trial
-    late: str = ""  # what was not over when the probe's time was: it takes longer than is said here
+    is_whole: bool = True  # else the probe's time was over before it had written and played
 
 
 class TooLargeError(ConfigError):
@@ -59,148 +60,111 @@ class TooLargeError(ConfigError):
     gpu_bytes: int = 0  # all the memory of that GPU; 0: nobody could ask it
 
 
-def _given_back(phase: Callable[..., dict[str, float]]) -> Callable[..., dict[str, float] | D3rayError]:
-    """A phase that gives back what a user can mend, memory that is too small included.
-
-    Raised, it would carry a worker's traceback; and where the probe's time is over and its folder gone, Ray would print it as an
-    error that nobody has dealt with.
-    """
-
-    @functools.wraps(phase)
-    def called(probe: Probe, *arguments: Any) -> dict[str, float] | D3rayError:
-        try:
-            return phase(probe, *arguments)
-        except (D3rayError, RuntimeError) as error:
-            if not ran_out(error):
-                if isinstance(error, D3rayError):
-                    return error
-                raise
-            told, lacking = probe.told, getattr(error, "lacking", None)
-        probe.forget()  # what it holds would count against the next, and the error's frames hold it as long as they are there
-        share, name = told["resources"]["gpu"], told["algorithm"]["name"]
-        gpu = "a whole GPU" if share >= 1 else f"{share:g} of a GPU"
-        large = TooLargeError(f"{name}: {too_little(gpu, len(told['seeds']), told['algorithm'], lacking)}.")
-        with suppress(RuntimeError):  # where CUDA itself found no memory to begin with, it tells nothing either
-            large.gpu_bytes = torch.cuda.mem_get_info()[1] if torch.cuda.is_available() else 0
-        return large
-
-    return called
-
-
 class Probe:
-    """A worker in which trials are measured one after another, phase by phase, so that those beside it do the same."""
-
-    def __init__(self) -> None:
-        self._row: dict[str, float] = {}
-        self.told: Mapping[str, Any] = {}
-
-    def forget(self) -> None:
-        """Gives up the trial that is measured, and the memory that it holds."""
-        import gc
-
-        for name in ("_run", "_data", "_evaluators"):
-            self.__dict__.pop(name, None)
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+    """A worker in which trials are measured one after another."""
 
     def ready(self) -> None:
         """Answers once the process can train: what a trial's worker imports is imported."""
         from .. import trainable  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
-    @_given_back
-    def begin(self, config: Mapping[str, Any]) -> dict[str, float]:
-        """Sets a trial up and warms it up."""
-        self.told = config
-        setup = self._set_up(config)
-        if self._compiles:
-            setup = self._set_up(config)  # what was compiled for the first lies on the machine now, for the trials too
-        n = max(1, min(_WARM_UP, int(1.0 / self._train(1))))
-        self._train(n)
-        self._guess = self._train(n)
-        return {"setup": setup}
+    def measure(
+        self, programs: Sequence[tuple[int, Mapping[str, Any]]], seconds: float
+    ) -> Generator[tuple[int, dict[str, float] | D3rayError]]:
+        """What trials take, bit by bit, with their numbers; what was known when time is over counts.
 
-    def _set_up(self, config: Mapping[str, Any]) -> float:
-        """Seconds to set a trial up and to do its first gradient step."""
-        begin = time.monotonic()
-        if hasattr(self, "_run"):
-            self._run.close()
-        settings = TrialConfig.checked(config, title="trial")
-        source = Trial(Folder(str(settings.folder)))
-        own = Trial.create(source.folder / uuid4().hex, source.configuration, source.seeds, source.dataset)
-        self._run = begin_trial(settings.model_copy(update={"folder": own.folder.name}))
-        if self._run.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self._run.device)
-        self._data, self._evaluators = self._run.prepare()
-        self._train(1)
-        if self._compiles:
-            self._train(_WARM_UP)  # other kinds of step, which are compiled too
-        return time.monotonic() - begin
+        What a user can mend, memory that is too small included, is given and not raised: it would carry a worker's traceback.
+        """
+        for k, config in programs:
+            gc.collect()  # what the one before held, of which an error's frames may have kept more
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            try:
+                for found in _measured(config, seconds):
+                    yield k, found
+            except (D3rayError, RuntimeError) as error:
+                if ran_out(error):
+                    yield k, _too_large(config, error)
+                elif isinstance(error, D3rayError):
+                    yield k, error
+                else:
+                    raise
 
-    @property
-    def _compiles(self) -> bool:
-        programs = getattr(self._run.subject.fit_, "programs", None)
-        return programs is not None and programs.compiled
 
-    def _train(self, n: int) -> float:
+def _too_large(config: Mapping[str, Any], error: BaseException) -> TooLargeError:
+    share, algorithm = config["resources"]["gpu"], config["algorithm"]
+    gpu = "a whole GPU" if share >= 1 else f"{share:g} of a GPU"
+    why = too_little(gpu, len(config["seeds"]), algorithm, getattr(error, "lacking", None))
+    large = TooLargeError(f"{algorithm['name']}: {why}.")
+    with suppress(RuntimeError):  # where CUDA itself found no memory to begin with, it tells nothing either
+        large.gpu_bytes = torch.cuda.mem_get_info()[1] if torch.cuda.is_available() else 0
+    return large
+
+
+def _measured(config: Mapping[str, Any], seconds: float) -> Generator[dict[str, float]]:
+    """Sets a trial up, trains it for some seconds, and lets it write and play."""
+    row: dict[str, float] = {}
+
+    def train(n: int) -> float:
         """Seconds of a gradient step, over some, with what every epoch asks for. RLlib may do more of them than are asked for."""
-        run, begin, first = self._run, time.perf_counter(), self._run.subject.step
-        for rows in run.train(self._data, n):
-            self._row |= rows[0]
+        begin, first = time.perf_counter(), run.subject.step
+        for rows in run.train(data, n):
+            row.update(rows[0])
         return (time.perf_counter() - begin) / max(run.subject.step - first, 1)
 
-    @_given_back
-    def train(self, seconds: float) -> dict[str, float]:
-        """Trains half of the time where training begins, and half of it where it is half way: what is due may differ."""
-        run, places = self._run, list[float]()
-        for start in (run.subject.step, run.config.n_steps // 2):
-            if (learner := getattr(run.subject.fit_, "learner", None)) is not None:  # RLlib's has one of another kind
-                learner.step = start
-            self._train(min(_WARM_UP, 2 * run.config.n_steps_per_epoch))
-            until, times = time.monotonic() + seconds / 2, list[float]()
-            while not times or time.monotonic() < until:
-                n = max(1, min(int(seconds / 8 / self._guess), run.config.n_steps_per_epoch))
-                times.append(self._train(n))
-            places.append(statistics.median(times))
-        return {"update": statistics.fmean(places), "gpu_memory": gpu_memory(run.device), **self._metrics()}
+    def metrics() -> dict[str, float]:
+        n, size = len(run.config.seeds), len(json.dumps([run.config.n_steps, time.time_ns() // 1_000_000, row]))
+        return {"row_bytes": size * n, "n_metrics": len(row) * n, "gpu_memory": gpu_memory(run.device)}
 
-    def _metrics(self) -> dict[str, float]:
-        """What the metrics of an epoch come to."""
-        size = len(json.dumps([self._run.config.n_steps, time.time_ns() // 1_000_000, self._row]))
-        n = len(self._run.config.seeds)
-        return {"row_bytes": size * n, "n_metrics": len(self._row) * n}
+    for again in (True, False):
+        begin = time.monotonic()
+        run = _begun(config)
+        data, evaluators = run.prepare()
+        train(1)
+        if is_compiled := getattr(getattr(run.subject.fit_, "programs", None), "compiled", False):
+            train(_WARM_UP)  # other kinds of step, which are compiled too
+        setup = time.monotonic() - begin
+        if not (is_compiled and again):
+            break
+        run.close()  # what was compiled lies on the machine now, for the trials too: it is set up again
+    n = max(1, min(_WARM_UP, int(1.0 / train(1))))
+    train(n)
+    guess, places = train(n), list[float]()
+    yield {"setup": setup}
+    for start in (run.subject.step, run.config.n_steps // 2):  # what is due may differ half way
+        if (learner := getattr(run.subject.fit_, "learner", None)) is not None:  # RLlib's has one of another kind
+            learner.step = start
+        train(min(_WARM_UP, 2 * run.config.n_steps_per_epoch))
+        until, times = time.monotonic() + seconds / 2, list[float]()
+        while not times or time.monotonic() < until:
+            times.append(train(max(1, min(int(seconds / 8 / guess), run.config.n_steps_per_epoch))))
+        places.append(statistics.median(times))
+    yield {"update": statistics.fmean(places), **metrics()}
+    assert run.writer is not None
+    took, kept = 0.0, run.writer.checkpoints
+    for _ in range(2):  # the second is the one that counts
+        train(1)
+        took = _seconds(run.commit)
+    yield {"commit": took, "checkpoint_bytes": _bytes(kept) / max(len(kept.checkpoint_steps()), 1)}
+    first, later = _seconds(run.finish), _seconds(run.finish)
+    made = sum(_bytes(run.writer.trial.folder / kind) for kind in PACKAGES)
+    yield {"first_finish": first, "finish": later, "policy_bytes": made}
+    played = list[float]()
+    for seed in (run.config.seeds[0], *run.config.seeds):  # the first once more than needed, to tell what environments cost
+        one, begin = run.one(seed), time.perf_counter()
+        for name, every in evaluators.items():
+            row |= {f"{name}/{key}": value for key, value in every.evaluator(one, 0).items()}
+        played.append(time.perf_counter() - begin)
+    yield {"evaluation": sum(played[1:]), "environments": max(played[0] - played[1], 0.0), **metrics(), "is_whole": True}
 
-    @_given_back
-    def commit(self) -> dict[str, float]:
-        """Writes checkpoints. The second is the one that counts."""
-        run, took = self._run, 0.0
-        for _ in range(2):
-            self._train(1)
-            took = _seconds(run.commit)
-        assert run.writer is not None
-        kept = run.writer.checkpoints
-        return {"commit": took, "checkpoint_bytes": _bytes(kept) / max(len(kept.checkpoint_steps()), 1)}
 
-    @_given_back
-    def finish(self) -> dict[str, float]:
-        """Writes the packages, once as a process's first and once as a later trial would."""
-        run = self._run
-        first, later = _seconds(run.finish), _seconds(run.finish)
-        assert run.writer is not None
-        made = sum(_bytes(run.writer.trial.folder / kind) for kind in PACKAGES)
-        return {"first_finish": first, "finish": later, "policy_bytes": made}
-
-    @_given_back
-    def evaluate(self) -> dict[str, float]:
-        """Evaluates every seed, the first of them twice: once more than needed, to tell what the environments cost."""
-        run, times = self._run, list[float]()
-        for seed in (run.config.seeds[0], *run.config.seeds):
-            one, begin = run.one(seed), time.perf_counter()
-            for name, every in self._evaluators.items():
-                self._row |= {f"{name}/{key}": value for key, value in every.evaluator(one, 0).items()}
-            times.append(time.perf_counter() - begin)
-        found = {"evaluation": sum(times[1:]), "environments": max(times[0] - times[1], 0.0), "gpu_memory": gpu_memory(run.device)}
-        return found | self._metrics()
+def _begun(config: Mapping[str, Any]) -> TrialRun:
+    settings = TrialConfig.checked(config, title="trial")
+    source = Trial(Folder(str(settings.folder)))
+    own = Trial.create(source.folder / uuid4().hex, source.configuration, source.seeds, source.dataset)
+    run = begin_trial(settings.model_copy(update={"folder": own.folder.name}))
+    if run.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(run.device)
+    return run
 
 
 def _seconds(work: Callable[[], Any]) -> float:
@@ -225,11 +189,7 @@ def gpu_memory(device: torch.device) -> float:
 
 
 def probe(
-    programs: Sequence[Mapping[str, Any]],
-    *,
-    side: int,
-    node: str,
-    seconds: float = SECONDS,
+    programs: Sequence[Mapping[str, Any]], *, side: int, node: str, seconds: float = SECONDS
 ) -> list[Measured | TooLargeError | None]:
     """Measures trials in workers like theirs. Ray must be initialised, and the data's maps be prepared.
 
@@ -255,33 +215,47 @@ def probe(
     try:
         ready = {worker.ready.remote(): worker for worker in workers}
         done, _ = ray.wait(list(ready), num_returns=side, timeout=_START / 2)
-        if not done:
-            done, _ = ray.wait(list(ready), num_returns=1, timeout=_START / 2)
+        done = done or ray.wait(list(ready), num_returns=1, timeout=_START / 2)[0]
         if not done:
             raise StorageError(f"No worker of the probe came up in {_START:g} s: other work holds what a trial asks for.")
         ray.get(done)
         start, up = time.monotonic() - begin, [ready[reference] for reference in done]
-        found: list[list[Measured]] = [[] for _ in programs]
+        n, rounds = len(programs), math.ceil(len(programs) / len(up))
+        share = min(max(seconds / rounds / 3, _TRAINING[0]), _TRAINING[1])
+        turns = [[(k % n, programs[k % n]) for k in range(first, rounds * len(up), len(up))] for first in range(len(up))]
+        running: dict[Any, int] = {
+            worker.measure.options(num_returns="streaming").remote(turn, share): i
+            for i, (worker, turn) in enumerate(zip(up, turns, strict=True))
+        }
+        # what is compiled is kept, so the trials do not do it again: it has time beside
+        compiling = _COMPILING if any(map(_may_compile, programs)) else 0.0
+        deadline, begun = time.monotonic() + seconds, set[int]()
+        found: dict[tuple[int, int], dict[str, float]] = {}
         large: dict[int, TooLargeError] = {}
-        rounds, deadline = math.ceil(len(programs) / len(up)), time.monotonic() + seconds
-        for turn in range(rounds):
-            before = time.monotonic()
-            which = [(turn * len(up) + k) % len(programs) for k in range(len(up))]
-            over = _round(up, [programs[k] for k in which], deadline, rounds - turn)
-            is_late = 2 * time.monotonic() - before > deadline
-            for k, one in zip(which, over, strict=True):
-                if isinstance(one, TooLargeError):
-                    large[k] = one
-                elif one is not None:
-                    found[k].append(Measured(**one, start=start))
-                is_late = is_late or one is None or (isinstance(one, dict) and "late" in one)
-            if is_late:
-                break
-        if not any(found):
+        while running and (done := ray.wait(list(running), timeout=max(deadline + compiling - time.monotonic(), 0.0))[0]):
+            said: Any = done[0]
+            try:
+                k, answer = ray.get(next(said))
+            except StopIteration:
+                del running[said]
+                continue
+            if isinstance(answer, TooLargeError):
+                large[k] = answer
+            elif isinstance(answer, D3rayError):
+                raise answer
+            else:
+                found.setdefault((k, running[said]), {}).update(answer)
+            begun.add(running[said])
+            if compiling and len(begun) == len(up):
+                compiling, deadline = 0.0, max(deadline, time.monotonic() + SECONDS / 2)
+        known = [(k, one) for (k, _), one in found.items() if "update" in one]
+        if not known:
             for error in large.values():
                 raise error
             raise StorageError(f"A trial was not through its first updates after the {seconds:g} s of a probe: there is no plan.")
-        return [large.get(k) or (_median(several) if several else None) for k, several in enumerate(found)]
+        of_each = [[one for which, one in known if which == k] for k in range(n)]
+        whole = [[one for one in several if "is_whole" in one] or several for several in of_each]
+        return [large.get(k) or (_median(several, start) if several else None) for k, several in enumerate(whole)]
     finally:
         for worker, gang in zip(workers, gangs, strict=True):
             ray.kill(worker)
@@ -313,71 +287,12 @@ def _worker(config: Mapping[str, Any], node: str, gang: Any) -> Any:
     return actor.options(scheduling_strategy=where).remote()
 
 
-def _round(
-    workers: Sequence[Any], programs: Sequence[Mapping[str, Any]], deadline: float, rounds: int
-) -> list[dict[str, Any] | TooLargeError | None]:
-    """One program in each worker, all in the same phase at the same time; None where no update was timed.
-
-    Whoever runs out of a GPU's memory is out, and the others go on.
-    """
-    import ray
-
-    found: list[dict[str, Any]] = [{} for _ in workers]
-    large: dict[int, TooLargeError] = {}
-    patience = _COMPILING if any(map(_may_compile, programs)) else 0.0
-
-    def everyone(phase: str, until: float, arguments: Sequence[Any] = ()) -> dict[int, Any] | None:
-        asked = {
-            k: getattr(worker, phase).remote(*([arguments[k]] if arguments else []))
-            for k, worker in enumerate(workers)
-            if k not in large
-        }
-        if not asked:
-            return {}
-        _, late = ray.wait(list(asked.values()), num_returns=len(asked), timeout=max(until - time.monotonic(), 0.1))
-        return None if late else dict(zip(asked, ray.get(list(asked.values())), strict=True))
-
-    least, most = _TRAINING
-    for phase in ("begin", "train", "commit", "finish", "evaluate"):
-        begin = time.monotonic()
-        share = min(max((deadline - begin) / rounds / 3, least), most)
-        arguments = {"begin": programs, "train": [share] * len(workers)}.get(phase, ())
-        answers = everyone(phase, deadline + (patience if phase == "begin" else 0.0), arguments)
-        if patience and phase == "begin":  # what was compiled is kept, so the trials do not do it again: it is not counted
-            deadline = max(deadline, time.monotonic() + SECONDS / 2)
-        if answers is None:
-            if phase in ("begin", "train"):
-                return [large.get(k) for k in range(len(workers))]
-            for one in found:
-                one.update(late=_LATE[phase], **_least(phase, time.monotonic() - begin))
-            break
-        for k, answer in answers.items():
-            if isinstance(answer, TooLargeError):
-                large[k] = answer
-            elif isinstance(answer, D3rayError):
-                raise answer
-            else:
-                found[k].update(answer)
-    return [large.get(k, one) for k, one in enumerate(found)]
-
-
 def _may_compile(config: Mapping[str, Any]) -> bool:
     asked = config["algorithm"].get("compile_graph")
     return asked is True or (asked is None and config["n_steps"] >= COMPILED_FROM)
 
 
-_LATE = {"commit": "a checkpoint", "finish": "the writing of the policies", "evaluate": "an evaluation"}
-
-
-def _least(phase: str, waited: float) -> dict[str, float]:
-    """What a phase takes at least that was not over."""
-    return (
-        {"finish": waited / 2, "first_finish": waited / 2}
-        if phase == "finish"
-        else {"evaluation" if phase == "evaluate" else phase: waited}
-    )
-
-
-def _median(several: Sequence[Measured]) -> Measured:
-    numbers = {f.name: statistics.median(getattr(one, f.name) for one in several) for f in fields(Measured) if f.name != "late"}
-    return replace(several[0], **numbers)
+def _median(several: Sequence[Mapping[str, float]], start: float) -> Measured:
+    """What several trials of a kind took."""
+    numbers = {name: statistics.median(one[name] for one in several) for name in several[0] if name != "is_whole"}
+    return Measured(**numbers, start=start, is_whole="is_whole" in several[0])

@@ -12,9 +12,8 @@ from ..settings.config import EVALUATED, EvaluationConfig, ExperimentConfig, Lim
 from ..settings.objective import Objective
 from ..subjects.kind import is_online, kind_of
 from .scheduler_config import PBT, NoScheduler, SchedulerConfig
-from .search_space import ALGORITHM, DATASET, Configuration, SearchSpace, applied
+from .search_space import ALGORITHM, DATASET, SearchSpace, applied
 from .searchers import SearcherConfig
-from .spaces import Choice
 
 CONFIGURATIONS = 20  # where nothing else limits them
 
@@ -124,17 +123,15 @@ class SweepConfig(ExperimentConfig):
         """The searched numbers that may change while a trial trains, by name, with what the algorithm calls them."""
         found: dict[str, str] = {}
         for name, space in self.space.spaces.items():
-            setting_name = name.partition(".")[2]
-            if name not in (DATASET, ALGORITHM) and "." not in setting_name and not isinstance(space, Choice):
-                drawn = self.space.configuration(lambda _, one: one.at(0.0), self._algorithm_of(name))
-                algorithm = applied(self, drawn).make_algorithm(self.seeds[0])
-                if isinstance(getattr(algorithm.check_settings(), setting_name, None), float):
-                    found[name] = setting_name
+            head, _, setting_name = name.partition(".")
+            if space.is_choice or not setting_name or "." in setting_name:
+                continue
+            fixed = {ALGORITHM: head} if head != "algorithm" and ALGORITHM in self.search else {}
+            drawn = self.space.configuration(lambda _, one: one.at(0.0), fixed)
+            settings = applied(self, drawn).make_algorithm(self.seeds[0]).check_settings()
+            if isinstance(getattr(settings, setting_name, None), float):
+                found[name] = setting_name
         return found
-
-    def _algorithm_of(self, name: str) -> Configuration:
-        head = name.partition(".")[0]
-        return {ALGORITHM: head} if head != "algorithm" and ALGORITHM in self.search else {}
 
     def max_configurations(self, end: int | None) -> int | None:
         """The most configurations that there may be; None: no limit.

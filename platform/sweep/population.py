@@ -23,7 +23,7 @@ from ..settings.objective import Objective
 from ..storage.experiments import Experiment, Trial
 from ..worker.decisions import Exploit, exploits_of, note_exploit, results
 from .scheduler_config import PBT
-from .spaces import Space, Uniform
+from .spaces import Space
 
 
 class Folders:
@@ -169,10 +169,8 @@ def explore(value: float, space: Space, chosen: PBT, rng: random.Random) -> floa
     """A coefficient near another, or drawn anew; always within its space. Where values are counted, near means next."""
     if rng.random() < chosen.resample_probability:
         return float(space.at(rng.random()))
-    values = space.values()
-    if values is None:
-        assert isinstance(space, Uniform)
+    if space.values is None:
         return min(max(value * rng.choice(chosen.perturb_factors), space.low), space.high)
-    ordered = sorted(map(float, values))
+    ordered = sorted(map(float, space.values))
     nearest = min(range(len(ordered)), key=lambda k: abs(ordered[k] - value))
     return ordered[min(max(nearest + rng.choice((-1, 1)), 0), len(ordered) - 1)]

@@ -10,7 +10,6 @@ import json
 import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...data.errors import ConfigError
@@ -18,9 +17,9 @@ from ...data.uris import without_secrets
 from ..driver.budget import Spent
 from ..driver.work import Work
 from ..experiment.checks import check_data, check_place, describe_dataset
+from ..experiment.models import with_kept_model
 from ..experiment.run import carry_out
 from ..places import open_place
-from ..planning.models import with_kept_model
 from ..record.results import Results
 from ..results.configurations import outcome
 from ..results.progress import OnProgress
@@ -34,15 +33,6 @@ from .searchers import Past, Searcher, make_searcher
 
 _TRIES = 100  # numbers in a row without a new configuration, after which there is none
 _CHECKED = 100  # configurations that are built before anything runs, where they are known
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """A configuration that is new."""
-
-    number: int
-    choice: Configuration
-    config: ExperimentConfig
 
 
 class Search:
@@ -80,21 +70,20 @@ class Search:
             if DATASET in choice:
                 choice[DATASET] = places.get(choice[DATASET], choice[DATASET])
         for number in sorted(found):
-            self._add(Proposal(number, found[number], applied(config, found[number])))
+            self._add(number, found[number], applied(config, found[number]))
 
-    def _add(self, proposal: Proposal) -> None:
+    def _add(self, number: int, choice: Configuration, config: ExperimentConfig) -> None:
         """A configuration with its trials, created where they are not there."""
-        number, config = proposal.number, proposal.config
         decided, about = config.configuration(), self._datasets[config.dataset_place]
         trials = list[Trial]()
         for seeds in self._groups:
-            trial = self._experiment.trial(decided, seeds, dataset=about, number=number, choice=proposal.choice)
+            trial = self._experiment.trial(decided, seeds, dataset=about, number=number, choice=choice)
             trials.append(trial)
             if trial.dataset["fingerprint"] != about["fingerprint"]:
                 raise ConfigError(
                     f"The sweep was begun with other data: {about['name']!r} had another fingerprint than it has now."
                 )
-        self._members[number], self._past[number] = trials, Past(number, proposal.choice)
+        self._members[number], self._past[number] = trials, Past(number, choice)
         self._known.add(_key(config))
         for trial in trials:
             if trial.is_settled:
@@ -114,7 +103,7 @@ class Search:
         if not self._left:
             if (proposal := self._propose()) is None:
                 raise StopIteration
-            self._add(proposal)
+            self._add(*proposal)
         return self._left.popleft()
 
     def ended(self, trial: Trial) -> None:
@@ -125,8 +114,8 @@ class Search:
 
     # ---- what is new
 
-    def _propose(self) -> Proposal | None:
-        """The next new configuration; None: there is none, or the budget is spent."""
+    def _propose(self) -> tuple[int, Configuration, ExperimentConfig] | None:
+        """The next new configuration with its number; None: there is none, or the budget is spent."""
         end = self._searcher.end
         if self._spent.is_over or (self._most is not None and len(self._members) >= self._most):
             return None
@@ -141,7 +130,7 @@ class Search:
                 logging.getLogger("d3ray").warning("Configuration %d is left out. %s", number, error)
                 continue
             if _key(config) not in self._known:
-                return Proposal(number, choice, config)
+                return number, choice, config
         return None
 
     def history(self) -> list[Past]:
@@ -194,7 +183,10 @@ def sweep_work(config: SweepConfig) -> Work:
     config = with_kept_model(config)
     searcher = make_searcher(config.searcher, config.space, config, config.objective.direction)
     datasets = check_sweep(config)
-    check_configurations(config, searcher)
+    if config.searcher.is_blind:  # what is known to come is built before anything runs
+        for number in range(min(config.max_configurations(searcher.end) or _CHECKED, _CHECKED)):
+            if (choice := searcher.suggest(number, ())) is not None:
+                applied(config, choice)
     space, coefficients = config.space, config.coefficients()
     perturbed = config.scheduler.perturbed(space.spaces, coefficients) if config.scheduler.name == "pbt" else ()
     spaces = {coefficients[name]: space.spaces[name] for name in perturbed}
@@ -231,12 +223,3 @@ def check_sweep(config: SweepConfig) -> dict[str, dict[str, Any]]:
             first = space.configuration(lambda _, one: one.at(0.0), {ALGORITHM: algorithm, DATASET: name})
             check_data(applied(config, first), dataset, config.objective.metric)
     return found
-
-
-def check_configurations(config: SweepConfig, searcher: Searcher) -> None:
-    """Builds what is known to come, before anything runs. Raises ConfigError."""
-    if not config.searcher.is_blind:
-        return
-    for number in range(min(config.max_configurations(searcher.end) or _CHECKED, _CHECKED)):
-        if (choice := searcher.suggest(number, ())) is not None:
-            applied(config, choice)

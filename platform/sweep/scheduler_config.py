@@ -15,10 +15,10 @@ from ..settings.config import EVALUATED, ExperimentConfig
 COMPARES = "compares configurations over all their seeds"  # so these have to be in one trial
 
 
-class _Scheduler(Config):
-    """What all have."""
+class NoScheduler(Config):
+    """Every trial runs to its end."""
 
-    name: str
+    name: Literal["none"] = "none"
     stop_diverging: bool = setting(
         False,
         "end a seed as FAILED also when what the objective is made of is not finite, or its values diverge (DivergenceWarning)",
@@ -32,13 +32,7 @@ class _Scheduler(Config):
             )
 
 
-class NoScheduler(_Scheduler):
-    """Every trial runs to its end."""
-
-    name: Literal["none"] = "none"  # pyright: ignore[reportIncompatibleVariableOverride]
-
-
-class _Stopping(_Scheduler):
+class _Stopping(NoScheduler):
     """Of those that stop trials."""
 
     grace_steps: int | None = setting(None, "", gt=0)
@@ -58,6 +52,9 @@ class _Stopping(_Scheduler):
 
     def first_step(self, experiment: ExperimentConfig) -> int:
         """Gradient steps before which no trial is stopped."""
+        return self.grace_steps or whole_epochs(self._grace(experiment.n_steps), experiment.n_steps_per_epoch)
+
+    def _grace(self, n_steps: int) -> float:
         raise NotImplementedError
 
 
@@ -80,9 +77,8 @@ class ASHA(_Stopping):
         if self.brackets > rungs:
             raise ConfigError(f"scheduler.brackets is {self.brackets}; it must be at most {rungs}, the number of rungs.")
 
-    def first_step(self, experiment: ExperimentConfig) -> int:
-        """Gradient steps before which no trial is stopped."""
-        return self.grace_steps or whole_epochs(experiment.n_steps / self.reduction_factor**3, experiment.n_steps_per_epoch)
+    def _grace(self, n_steps: int) -> float:
+        return n_steps / self.reduction_factor**3
 
 
 class Median(_Stopping):
@@ -96,12 +92,11 @@ class Median(_Stopping):
         3, "trials that must have come as far before one is stopped", source="ray.tune.MedianStoppingRule", gt=0
     )
 
-    def first_step(self, experiment: ExperimentConfig) -> int:
-        """Gradient steps before which no trial is stopped."""
-        return self.grace_steps or whole_epochs(experiment.n_steps / 10, experiment.n_steps_per_epoch)
+    def _grace(self, n_steps: int) -> float:
+        return n_steps / 10
 
 
-class PBT(_Scheduler):
+class PBT(NoScheduler):
     """Population based training (Jaderberg et al. 2017): the worst go on from weights of the best, with other coefficients."""
 
     name: Literal["pbt"] = "pbt"  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -132,17 +127,14 @@ class PBT(_Scheduler):
         for name, every in _meetings(experiment):
             if self.interval is not None and self.interval % every:
                 raise ConfigError(f"scheduler.interval is {self.interval}; it must be a multiple of {name}, which is {every}.")
-        if experiment.n_steps % experiment.n_steps_per_epoch:
-            raise ConfigError(
-                f"n_steps is {experiment.n_steps}; with pbt it must be a multiple of n_steps_per_epoch, which is "
-                f"{experiment.n_steps_per_epoch}."
-            )
+        n_steps, epoch, interval = experiment.n_steps, experiment.n_steps_per_epoch, self.steps(experiment)
+        if n_steps % epoch:
+            raise ConfigError(f"n_steps is {n_steps}; with pbt it must be a multiple of n_steps_per_epoch, which is {epoch}.")
         if not all(factor > 0 for factor in self.perturb_factors):
             raise ConfigError(f"scheduler.perturb_factors are {list(self.perturb_factors)}; all must be above 0.")
-        if self.steps(experiment) >= experiment.n_steps:
+        if interval >= n_steps:
             raise ConfigError(
-                f"scheduler.interval is {self.steps(experiment)} and n_steps {experiment.n_steps}: nothing would be taken over; "
-                "make it smaller."
+                f"scheduler.interval is {interval} and n_steps {n_steps}: nothing would be taken over; make it smaller."
             )
 
     def steps(self, experiment: ExperimentConfig) -> int:
@@ -171,12 +163,9 @@ class PBT(_Scheduler):
 
 def _meetings(experiment: ExperimentConfig) -> list[tuple[str, int]]:
     """What the members of a population must have come to where they are compared."""
-    found = [("n_steps_per_epoch", experiment.n_steps_per_epoch)]
-    if experiment.checkpoint.every:
-        found.append(("checkpoint.every", experiment.checkpoint.every))
-    if experiment.evaluation is not None and experiment.evaluation.every:
-        found.append(("evaluation.every", experiment.evaluation.every))
-    return found
+    evaluated = experiment.evaluation and experiment.evaluation.every
+    every = {"checkpoint.every": experiment.checkpoint.every, "evaluation.every": evaluated}
+    return [("n_steps_per_epoch", experiment.n_steps_per_epoch), *((name, steps) for name, steps in every.items() if steps)]
 
 
 def _measured_every(experiment: ExperimentConfig) -> int:

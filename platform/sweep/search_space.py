@@ -11,6 +11,7 @@ A *configuration* is a dict of such names and values. `d3ray.platform.sweep.spac
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
 from typing import Any
@@ -20,7 +21,7 @@ from ...data.config import recorded
 from ...data.errors import ConfigError, D3rayError, did_you_mean
 from ..settings.config import AlgorithmChoice, ExperimentConfig
 from ..subjects.kind import check_name, kind_of, subject_names
-from .spaces import KINDS, Choice, Space, read_space
+from .spaces import KINDS, Space, read_space
 
 Configuration = dict[str, Any]
 ALGORITHM, PRESET, DATASET = "algorithm.name", "algorithm.preset", "dataset"
@@ -54,63 +55,59 @@ class SearchSpace:
     @property
     def algorithms(self) -> tuple[str, ...]:
         """Every algorithm that may be drawn."""
-        space = self.spaces.get(ALGORITHM)
-        return (self._algorithm,) if space is None else tuple(map(str, space.values() or ()))
+        return (self._algorithm,) if ALGORITHM not in self.spaces else tuple(map(str, self.spaces[ALGORITHM].values or ()))
 
     @property
     def datasets(self) -> tuple[str, ...] | None:
         """Every dataset that may be drawn; None where they are not searched."""
-        space = self.spaces.get(DATASET)
-        return None if space is None else tuple(map(str, space.values() or ()))
+        return None if DATASET not in self.spaces else tuple(map(str, self.spaces[DATASET].values or ()))
 
     @property
     def is_conditional(self) -> bool:
         """Whether some configurations have names that others have not."""
-        return any(not self._is_for_all(name) for name in self.spaces) and len(self.algorithms) > 1
+        return len(self.algorithms) > 1 and not all(map(_is_for_all, self.spaces))
+
+    def of(self, algorithm: str | None) -> list[str]:
+        """The names that configurations of an algorithm have; None: of the experiment's own."""
+        return [name for name in self.spaces if _is_for_all(name) or name.partition(".")[0] == (algorithm or self._algorithm)]
 
     def configuration(self, pick: Callable[[str, Space], Any], fixed: Mapping[str, Any] | None = None) -> Configuration:
         """One configuration: what is `fixed`, and `pick(name, space)` for all else that its algorithm has."""
         drawn: Configuration = {}
         for name, space in self.spaces.items():
-            if self._applies(name, drawn.get(ALGORITHM)):
+            if name in self.of(drawn.get(ALGORITHM)):
                 drawn[name] = fixed[name] if fixed and name in fixed else pick(name, space)
         return drawn
 
-    def _applies(self, name: str, algorithm: str | None) -> bool:
-        return self._is_for_all(name) or name.partition(".")[0] == (algorithm or self._algorithm)
-
-    @staticmethod
-    def _is_for_all(name: str) -> bool:
-        return name in _PLAIN or name.startswith("algorithm.")
+    def encoded(self, configuration: Mapping[str, Any], fixed: Mapping[str, Any]) -> dict[str, int | float] | None:
+        """What is not fixed of a configuration, as libraries know it; None where some of it lies outside, as a preset may."""
+        codes = {name: self.spaces[name].encoded(value) for name, value in configuration.items() if name not in fixed}
+        return None if None in codes.values() else {name: code for name, code in codes.items() if code is not None}
 
     def grid_points(self) -> list[Configuration]:
         """What is fixed at each point of the grid; one empty configuration where nothing is a grid."""
-        return list(self._combinations(lambda space: isinstance(space, Choice) and space.grid, {}))
+        return list(self._combinations(lambda space: space.kind == "grid", {}))
 
     def combinations(self, fixed: Mapping[str, Any]) -> Iterator[Configuration]:
         """Every configuration at a point of the grid where `size` is finite; the last name changes fastest."""
         return self._combinations(lambda space: True, fixed)
 
     def _combinations(self, counts: Callable[[Space], bool], fixed: Mapping[str, Any]) -> Iterator[Configuration]:
-        algorithm = self.spaces.get(ALGORITHM)
-        searched = algorithm is not None and counts(algorithm) and ALGORITHM not in fixed
-        for name in self.algorithms if searched else (fixed.get(ALGORITHM),):
-            chosen = {} if name is None else {ALGORITHM: name}
-            here = [n for n, space in self.spaces.items() if n != ALGORITHM and counts(space) and self._applies(n, name)]
-            for values in product(*((fixed[n],) if n in fixed else self.spaces[n].values() or () for n in here)):
+        is_searched = ALGORITHM in self.spaces and counts(self.spaces[ALGORITHM]) and ALGORITHM not in fixed
+        for algorithm in self.algorithms if is_searched else (fixed.get(ALGORITHM),):
+            chosen = {} if algorithm is None else {ALGORITHM: algorithm}
+            here = [name for name in self.of(algorithm) if name != ALGORITHM and counts(self.spaces[name])]
+            for values in product(*((fixed[name],) if name in fixed else self.spaces[name].values or () for name in here)):
                 yield chosen | dict(zip(here, values, strict=True))
 
     def size(self, fixed: Mapping[str, Any] | None = None) -> int | None:
         """How many configurations there are (at a point of the grid); None: no end of them."""
         fixed, total = fixed or {}, 0
         for algorithm in (fixed[ALGORITHM],) if ALGORITHM in fixed else self.algorithms:
-            here = 1
-            for name, space in self.spaces.items():
-                if name != ALGORITHM and name not in fixed and self._applies(name, algorithm):
-                    if (values := space.values()) is None:
-                        return None
-                    here *= len(values)
-            total += here
+            free = [self.spaces[name].values for name in self.of(algorithm) if name != ALGORITHM and name not in fixed]
+            if None in free:
+                return None
+            total += math.prod(len(values or ()) for values in free)
         return total
 
     # ---- checks
@@ -128,7 +125,8 @@ class SearchSpace:
             applied(config, base)
             for name in base.keys() - {ALGORITHM, DATASET}:
                 space = self.spaces[name]
-                for value in space.choices if isinstance(space, Choice) else (space.at(_INSIDE), space.last):
+                ends = (space.at(_INSIDE), space.values[-1] if space.values else space.high)
+                for value in (space.values or ()) if space.is_choice else ends:
                     applied(config, {**base, name: value})
 
     def _check_name(self, name: str) -> None:
@@ -148,34 +146,33 @@ class SearchSpace:
                 raise ConfigError(f"search: {name} is for {head}, which this sweep does not train: algorithm.name {searched}.")
             if f"algorithm.{rest}" in self.spaces:
                 raise ConfigError(f"search: algorithm.{rest} and {name} are one setting of {head}; say one of them.")
-        field = rest.partition(".")[0]
-        for algorithm in self.algorithms if head == "algorithm" else (head,):
-            if field in (fields := _fields(algorithm)):
-                continue
-            if others := [other for other in self.algorithms if field in _fields(other)]:
-                raise ConfigError(f"search: {algorithm} has no setting {field!r}; for {others[0]} alone write {others[0]}.{rest}.")
-            raise ConfigError(f"search: {name}: {algorithm} has no setting {field!r}{_nearest(field, fields)}")
+        field, trained = rest.partition(".")[0], self.algorithms if head == "algorithm" else (head,)
+        if lacking := next((one for one in trained if field not in _fields(one)), None):
+            other = next((one for one in self.algorithms if field in _fields(one)), None)
+            near = f"; for {other} alone write {other}.{rest}." if other else _nearest(field, _fields(lacking))
+            raise ConfigError(f"search: {name}: {lacking} has no setting {field!r}{near}")
 
     def _check_grids(self) -> None:
         """Raises ConfigError for a grid below an algorithm that is drawn: whether its points exist would hang on the draw."""
-        space = self.spaces.get(ALGORITHM)
-        if isinstance(space, Choice) and not space.grid and len(space.choices) > 1:
+        if ALGORITHM in self.spaces and self.spaces[ALGORITHM].kind == "choice" and len(self.algorithms) > 1:
             for name, other in self.spaces.items():
-                if isinstance(other, Choice) and other.grid and not self._is_for_all(name):
+                if other.kind == "grid" and not _is_for_all(name):
                     raise ConfigError(f"search: {name} is a grid and algorithm.name a choice; make both a grid, or both a choice.")
 
 
+def _is_for_all(name: str) -> bool:
+    return name in _PLAIN or name.startswith("algorithm.")
+
+
 def _check_words(name: str, space: Space) -> None:
-    if not isinstance(space, Choice):
+    if not space.is_choice:
         raise ConfigError(f"search: {name} is a range of numbers; it needs choice or grid.")
-    for value in space.choices:
-        if value is None and name.endswith(".preset"):
-            continue
-        if not isinstance(value, str):
+    for value in space.values or ():
+        if not isinstance(value, str) and not (value is None and name.endswith(".preset")):
             raise ConfigError(f"search: {name} has {value!r}, which is no name.")
         if name == ALGORITHM:
             try:
-                check_name(value)
+                check_name(str(value))
             except ConfigError as error:
                 raise ConfigError(f"search: {name}: {error}") from None
 

@@ -3,10 +3,11 @@
 So a sweep that was killed asks the same questions again, and gets the same answers:
 
     random   number n follows from (seed, n) alone
+    qmc      number n is the n-th point of a scrambled Sobol sequence
     grid     number n is the n-th combination, the last name changing fastest
-    optuna   Optuna's TPE, seeded by (seed, n), told all of the history; settings that are there for one algorithm only are drawn
-             after the algorithm (define by run)
-    others   Ray's (`ray.tune.search.create_searcher`), made anew for each question and led through the history first
+    optuna   a sampler of Optuna's, seeded by (seed, n), told all of the history; settings that are there for one algorithm only are
+             drawn after the algorithm (define by run)
+    others   Ray's, by its name there or a dotted path: made anew for each question and led through the history first
 
 Values that are a grid take turns: with G points of the grid, number n belongs to point n mod G, which is searched by itself: it is
 told nothing of other points, and its first configurations are the same as theirs, so that points compare.
@@ -14,7 +15,9 @@ told nothing of other points, and its first configurations are the same as their
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol
@@ -28,18 +31,11 @@ from ...data.random import bits, fold, root_key, uniform
 from ..settings.config import ExperimentConfig
 from ..settings.objective import Mode
 from .search_space import ALGORITHM, PRESET, Configuration, SearchSpace, applied, current
-from .spaces import Choice, Space
+from .spaces import Space
 
-OURS = ("random", "grid", "optuna")
-RAYS = {  # and the package that each needs
-    "ax": "ax-platform",
-    "bayesopt": "bayesian-optimization",
-    "hebo": "HEBO",
-    "hyperopt": "hyperopt",
-    "nevergrad": "nevergrad",
-    "zoopt": "zoopt",
-}
-_SEED_NAMES = ("random_state_seed", "random_state", "seed")  # what Ray's searchers call theirs
+BLIND = ("random", "qmc", "grid")
+_SAMPLERS = ("TPE", "GP")  # of Optuna's those that decide by results alone; others keep notes in a study of their own
+_SEED_NAMES = ("random_state_seed", "random_state", "seed")  # what searchers call theirs
 _SHUFFLED = 100_000  # combinations that are put in a random order; of more, draws hardly meet
 
 
@@ -51,7 +47,8 @@ class SearcherConfig(Config):
     shorthand: ClassVar[str] = "name"
 
     name: str = setting(
-        "random", f"who proposes configurations: {', '.join(OURS)}, or of Ray's, where installed, {', '.join(RAYS)}"
+        "random",
+        f"who proposes configurations: {', '.join(BLIND)}, optuna, or one of Ray Tune's by name or dotted path, as hyperopt",
     )
     seed: int = setting(0, "of what it draws", ge=0)
     max_concurrent: int | None = setting(
@@ -61,19 +58,16 @@ class SearcherConfig(Config):
 
     @model_validator(mode="after")
     def _check(self) -> SearcherConfig:
-        if self.name not in (*OURS, *RAYS):
-            raise ConfigError(f"searcher: there is no searcher {self.name!r}{did_you_mean(self.name, (*OURS, *RAYS))}")
-        strange = next(iter(self.settings), None) if self.is_blind else None
-        if strange is not None:
-            raise ConfigError(
-                f"searcher: {self.name} has no setting {strange!r}{did_you_mean(strange, ('seed', 'start', 'max_concurrent'))}"
-            )
+        if self.is_blind:
+            _check_settings(self.name, self.settings, ("seed", "start", "max_concurrent"))
+        elif self.name != "optuna" and "." not in self.name:  # what is dotted is not imported before it is to search
+            _class_of_ray(self.name)
         return self
 
     @property
     def is_blind(self) -> bool:
         """Whether what it proposes follows from the number alone, whatever came of earlier configurations."""
-        return self.name in ("random", "grid")
+        return self.name in BLIND
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -97,64 +91,69 @@ class Past:
 
 
 class Searcher(Protocol):
-    """What every searcher is.
-
-    Attributes:
-        end: The number from which on there is nothing to propose; None: there is no end.
-    """
+    """What every searcher is: `end` is the number from which on there is nothing to propose; None: there is no end."""
 
     end: int | None
 
     def suggest(self, n: int, history: Sequence[Past]) -> Configuration | None:
-        """Configuration `n`, from 0; None: this number has none, a later one may.
-
-        Args:
-            n: Its number.
-            history: What was proposed before, in order of number.
-        """
+        """Configuration `n`, from 0, after all that was proposed before, in order; None: this number has none, a later one may."""
         ...
 
 
-class Grid:
-    """Every combination, in order."""
+class Listed:
+    """Configurations that are known, in order."""
 
-    def __init__(self, space: SearchSpace) -> None:
-        if endless := next((name for name, one in space.spaces.items() if one.values() is None), None):
-            raise ConfigError(
-                f"searcher grid: {endless} has no end of values; give it a step, choice or grid, or say searcher=random."
-            )
-        self._all = list(space.combinations({}))
-        self.end: int | None = len(self._all)
+    def __init__(self, configurations: Sequence[Configuration]) -> None:
+        self._all = configurations
+        self.end: int | None = len(configurations)
 
     def suggest(self, n: int, history: Sequence[Past]) -> Configuration | None:
-        """The n-th combination."""
+        """The n-th."""
         return dict(self._all[n]) if n < len(self._all) else None
 
 
-class Random:
-    """Independent draws; where everything has an end, all combinations in a random order, so that none comes twice."""
+class Drawn:
+    """Values at numbers in [0, 1), which `number` gives by name and number of the configuration."""
 
-    def __init__(self, space: SearchSpace, seed: int, fixed: Mapping[str, Any]) -> None:
-        self._space, self._fixed, self._key = space, fixed, _key(seed)
-        size = space.size(fixed)
-        self._all: list[Configuration] | None = None
-        if size is not None and size <= _SHUFFLED:
-            listed = list(space.combinations(fixed))
-            self._all = [listed[i] for i in torch.argsort(bits(fold(self._key, "order"), size)).tolist()]
-        self.end: int | None = size
+    def __init__(
+        self, space: SearchSpace, fixed: Mapping[str, Any], number: Callable[[str, int], float], *, end: int | None
+    ) -> None:
+        self._space, self._fixed, self._number, self.end = space, fixed, number, end
 
     def suggest(self, n: int, history: Sequence[Past]) -> Configuration | None:
-        """Configuration n of the seed."""
-        if self._all is not None:
-            return dict(self._all[n]) if n < len(self._all) else None
+        """The n-th draw."""
         return self._space.configuration(lambda name, space: space.at(self._number(name, n)), self._fixed)
 
-    def _number(self, name: str, n: int) -> float:
-        return float(uniform(fold(fold(self._key, name), n), (1,), torch.float64))
+
+def _grid(space: SearchSpace) -> Searcher:
+    if endless := next((name for name, one in space.spaces.items() if one.values is None), None):
+        raise ConfigError(f"searcher grid: {endless} has no end of values; give it a step, choice or grid, or say searcher=random.")
+    return Listed(list(space.combinations({})))
+
+
+def _random(space: SearchSpace, seed: int, fixed: Mapping[str, Any]) -> Searcher:
+    """Independent draws; where everything has an end, all combinations in a random order, so that none comes twice."""
+    key, size = _key(seed), space.size(fixed)
+    if size is not None and size <= _SHUFFLED:
+        listed = list(space.combinations(fixed))
+        return Listed([listed[i] for i in torch.argsort(bits(fold(key, "order"), size)).tolist()])
+    return Drawn(space, fixed, lambda name, n: float(uniform(fold(fold(key, name), n), (1,), torch.float64)), end=size)
+
+
+def _qmc(space: SearchSpace, seed: int, fixed: Mapping[str, Any]) -> Searcher:
+    from scipy.stats.qmc import Sobol
+
+    names = [name for name in space.spaces if name not in fixed]
+
+    def number(name: str, n: int) -> float:
+        sequence = Sobol(len(names), rng=_seed(seed, 0))
+        return float((sequence.fast_forward(n) if n else sequence).random(1)[0, names.index(name)])
+
+    return Drawn(space, fixed, number, end=None)  # of few combinations points come twice, and are left out
 
 
 class Optuna:
-    """Optuna's TPE. `settings` are those of `optuna.samplers.TPESampler`."""
+    """A sampler of Optuna's. `settings` are its name, as `sampler: GP`, and those of its class in `optuna.samplers`."""
 
     end: int | None = None
 
@@ -165,75 +164,74 @@ class Optuna:
             raise ConfigError("The searcher optuna needs Optuna: pip install 'd3ray[search]'.") from None
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._optuna, self._space, self._fixed, self._seed, self._mode = optuna, space, fixed, seed, mode
-        _check_settings("optuna", optuna.samplers.TPESampler, settings)
-        self._settings = settings
+        self._settings = dict(settings)
+        if (sampler := self._settings.pop("sampler", "TPE")) not in _SAMPLERS:
+            raise ConfigError(
+                f"searcher optuna: sampler is {sampler!r}; choose from {', '.join(_SAMPLERS)}: these follow from results alone."
+            )
+        self._class = getattr(optuna.samplers, f"{sampler}Sampler")
+        _check_settings("optuna", self._settings, ["sampler", *_settings_of(self._class)])
+        if "constant_liar" in _settings_of(self._class):  # what still runs is avoided
+            self._settings = {"constant_liar": True, **self._settings}
         self._begin()
 
     def _sampler(self, n: int) -> Any:
-        import warnings
-
         try:
             with warnings.catch_warnings(action="ignore", category=self._optuna.exceptions.ExperimentalWarning):
-                return self._optuna.samplers.TPESampler(seed=_seed(self._seed, n), **{"constant_liar": True, **self._settings})
+                return self._class(seed=_seed(self._seed, n), **self._settings)
         except (TypeError, ValueError) as error:
             raise ConfigError(f"searcher optuna: {reason(error)}.") from None
 
     def suggest(self, n: int, history: Sequence[Past]) -> Configuration | None:
-        """What TPE makes of the history."""
+        """What the sampler makes of the history."""
         self._hear(history)
         self._study.sampler = self._sampler(n)
         trial = self._study.ask()
 
         def pick(name: str, space: Space) -> Any:
-            distribution = self._distribution(space)
-            if isinstance(space, Choice):
-                return _decoded(space, trial.suggest_categorical(name, distribution.choices))
-            if space.values() is not None:
-                return _decoded(space, trial.suggest_int(name, distribution.low, distribution.high))
-            return trial.suggest_float(name, distribution.low, distribution.high, log=distribution.log)
+            kind = self._distribution(space)
+            if space.values is None:
+                return trial.suggest_float(name, kind.low, kind.high, log=kind.log)
+            if space.is_choice:
+                return space.decoded(trial.suggest_categorical(name, kind.choices))
+            return space.decoded(trial.suggest_int(name, kind.low, kind.high))
 
         found = self._space.configuration(pick, self._fixed)
-        self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)  # TPE learns nothing of it, nor of that it was asked
+        self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)  # nothing is learned of it, nor of that it was asked
         return found
 
     def _distribution(self, space: Space) -> Any:
         kinds = self._optuna.distributions
-        if (values := space.values()) is None:
-            assert not isinstance(space, Choice)
-            return kinds.FloatDistribution(space.low, space.high, log=getattr(space, "log", False))
-        return (
-            kinds.CategoricalDistribution(range(len(values)))
-            if isinstance(space, Choice)
-            else kinds.IntDistribution(0, len(values) - 1)
-        )
+        if space.values is None:
+            return kinds.FloatDistribution(space.low, space.high, log=space.kind == "loguniform")
+        n = len(space.values)
+        return kinds.CategoricalDistribution(range(n)) if space.is_choice else kinds.IntDistribution(0, n - 1)
 
     def _begin(self) -> None:
         """A study that knows nothing."""
         self._storage = self._optuna.storages.InMemoryStorage()
         self._study = self._optuna.create_study(direction=f"{self._mode}imize", storage=self._storage, sampler=self._sampler(0))
-        self._told: list[tuple[Past, int | None]] = []  # the history that it has heard, each with its trial there
+        self._heard: list[tuple[Past, int | None]] = []  # the history that it was told, each with its trial there
 
     def _hear(self, history: Sequence[Past]) -> None:
-        """Tells the study what is new, for a question that told it thousands again would take seconds.
+        """Tells the study what is new: a question that told it thousands again would take a second.
 
         It has trials in the order of the history, as if all were told at once; of those it has only what ran may change.
         """
-        told = zip(self._told, history, strict=False)
-        if len(self._told) > len(history) or any(was != now and (was.ended or not was.is_of(now)) for (was, _), now in told):
+        both = zip(self._heard, history, strict=False)
+        if len(self._heard) > len(history) or any(was != now and (was.ended or not was.is_of(now)) for (was, _), now in both):
             self._begin()  # in a sweep never: what has ended stays as it is
         for k, past in enumerate(history):
-            if k == len(self._told):
-                self._told.append((replace(past, ended=None), self._running(past)))
-            was, trial = self._told[k]
+            if k == len(self._heard):
+                self._heard.append((replace(past, ended=None), self._running(past)))
+            was, trial = self._heard[k]
             if trial is not None and past.ended and not was.ended:
                 self._end(trial, past)
-            self._told[k] = past, trial
+            self._heard[k] = past, trial
 
     def _running(self, past: Past) -> int | None:
         """A trial that has begun; None where it lies outside the spaces, as a preset may."""
-        searched = {name: value for name, value in past.configuration.items() if name not in self._fixed}
-        codes = {name: _encoded(self._space.spaces[name], value) for name, value in searched.items()}
-        if None in codes.values():
+        if (codes := self._space.encoded(past.configuration, self._fixed)) is None:
             return None
         distributions = {name: self._distribution(self._space.spaces[name]) for name in codes}
         state = self._optuna.trial.TrialState.RUNNING
@@ -251,7 +249,7 @@ class Optuna:
 
 
 class FromRay:
-    """A searcher that Ray wraps. `settings` are those of its class in `ray.tune.search`."""
+    """A searcher of Ray Tune's, or one written for it. `settings` are those of its class."""
 
     end: int | None = None
 
@@ -263,46 +261,35 @@ class FromRay:
         self._name, self._space, self._seed, self._mode, self._settings, self._fixed = name, space, seed, mode, settings, fixed
         if space.is_conditional and ALGORITHM not in fixed:
             raise ConfigError(
-                f"searcher {name}: settings of one algorithm only are for random, grid and optuna; choose one of those."
+                f"searcher {name}: settings of one algorithm only are for {', '.join(BLIND)} and optuna; choose of those."
             )
+        self._class = _class_of_ray(name)
+        _check_settings(name, settings, _settings_of(self._class))
         self._domains: dict[str, Any] = {}
-        for key, one in space.spaces.items():
-            if key in fixed or key not in space.configuration(lambda _, s: s.at(0.0), fixed):
-                continue
-            if (values := one.values()) is not None:
-                kind = tune.choice(list(range(len(values)))) if isinstance(one, Choice) else tune.randint(0, len(values))
+        for key in space.configuration(lambda _, one: one.at(0.0), fixed).keys() - fixed.keys():
+            one = space.spaces[key]
+            if one.values is None:
+                self._domains[key] = (tune.loguniform if one.kind == "loguniform" else tune.uniform)(one.low, one.high)
             else:
-                kind = (tune.loguniform if getattr(one, "log", False) else tune.uniform)(one.low, one.high)  # pyright: ignore
-            self._domains[key] = kind
+                self._domains[key] = (
+                    tune.choice(list(range(len(one.values)))) if one.is_choice else tune.randint(0, len(one.values))
+                )
         self._made(0, [])
 
     def _made(self, n: int, points: list[dict[str, Any]]) -> Any:
-        from ray.tune.search import SEARCH_ALG_IMPORT, create_searcher
-
         try:
-            cls = SEARCH_ALG_IMPORT[self._name]()
-            _check_settings(self._name, cls, self._settings)
-            seeds = {name: _seed(self._seed, n) for name in inspect.signature(cls).parameters if name in _SEED_NAMES}
+            seeds = {name: _seed(self._seed, n) for name in inspect.signature(self._class).parameters if name in _SEED_NAMES}
             told = {"points_to_evaluate": points} if points else {}
-            searcher = create_searcher(self._name, **told, **seeds, **self._settings)
+            searcher = self._class(**told, **seeds, **self._settings)
             searcher.set_search_properties("objective", self._mode, dict(self._domains))
             return searcher
-        except ConfigError:
-            raise
-        except (ImportError, AssertionError) as error:
-            raise ConfigError(
-                f"The searcher {self._name} cannot be used ({reason(error)}): pip install {RAYS[self._name]!r}."
-            ) from None
-        except Exception as error:  # whatever a library says of a space or a setting that it does not take
+        except Exception as error:  # whatever a library says of a space or a setting, or of not being there
             raise ConfigError(f"searcher {self._name}: {reason(error)}.") from None
 
     def suggest(self, n: int, history: Sequence[Past]) -> Configuration | None:
         """What it says after it was led through the history: its first questions are answered with what was proposed then."""
-        told = [
-            (past, {name: _encoded(self._space.spaces[name], past.configuration[name]) for name in self._domains})
-            for past in history
-        ]
-        told = [(past, point) for past, point in told if None not in point.values()]
+        encoded = [(past, self._space.encoded(past.configuration, self._fixed)) for past in history]
+        told = [(past, point) for past, point in encoded if point is not None]
         searcher = self._made(n, [point for _, point in told])
         for past, _ in told:
             searcher.suggest(str(past.number))
@@ -313,7 +300,7 @@ class FromRay:
         answer = searcher.suggest("new")
         if not isinstance(answer, dict):
             raise ConfigError(f"searcher {self._name}: it has nothing to propose after {len(told)} configurations.")
-        return self._space.configuration(lambda name, space: _decoded(space, answer[name]), self._fixed)
+        return self._space.configuration(lambda name, space: space.decoded(answer[name]), self._fixed)
 
 
 class TurnByTurn:
@@ -345,15 +332,20 @@ def make_searcher(asked: SearcherConfig, space: SearchSpace, config: ExperimentC
     """
 
     def make(point: Configuration) -> Searcher:
-        if asked.name == "random":
-            return Random(space, asked.seed, point)
-        if asked.name == "optuna":
-            return Optuna(space, asked.seed, mode, asked.settings, point)
-        return FromRay(asked.name, space, asked.seed, mode, asked.settings, point)
+        match asked.name:
+            case "grid":
+                return _grid(space)
+            case "random":
+                return _random(space, asked.seed, point)
+            case "qmc":
+                return _qmc(space, asked.seed, point)
+            case "optuna":
+                return Optuna(space, asked.seed, mode, asked.settings, point)
+            case name:
+                return FromRay(name, space, asked.seed, mode, asked.settings, point)
 
     points = [{}] if asked.name == "grid" else space.grid_points()
-    starts = [_starts(asked.start, space, config, point) for point in points]
-    return TurnByTurn(points, starts, [Grid(space)] if asked.name == "grid" else [make(point) for point in points])
+    return TurnByTurn(points, [_starts(asked.start, space, config, point) for point in points], [make(point) for point in points])
 
 
 def _starts(names: Sequence[str], space: SearchSpace, config: ExperimentConfig, point: Configuration) -> list[Configuration]:
@@ -368,14 +360,9 @@ def _starts(names: Sequence[str], space: SearchSpace, config: ExperimentConfig, 
             if point.get(ALGORITHM, algorithm) == algorithm and (name == "config" or name in known[algorithm]):
                 chosen = {ALGORITHM: algorithm} if name == "config" else {ALGORITHM: algorithm, PRESET: name}
                 there = applied(config, chosen)
-                found.append(
-                    space.configuration(lambda n, _, there=there: current(there, [n])[n], {**point, **_only(space, chosen)})
-                )
+                fixed = {**point, **{key: value for key, value in chosen.items() if key in space.spaces}}
+                found.append(space.configuration(lambda key, _, there=there: current(there, [key])[key], fixed))
     return found
-
-
-def _only(space: SearchSpace, chosen: Mapping[str, Any]) -> Configuration:
-    return {name: value for name, value in chosen.items() if name in space.spaces}
 
 
 def _key(seed: int) -> torch.Tensor:
@@ -387,21 +374,29 @@ def _seed(seed: int, n: int) -> int:
     return int(bits(fold(_key(seed), n), 1)) & 0x7FFFFFFF
 
 
-def _encoded(space: Space, value: Any) -> int | float | None:
-    """A value as libraries know it: the index of one that can be counted; None where it is not in the space."""
-    if space.values() is not None:
-        return space.index(value)
-    return value if space.contains(value) else None
+def _class_of_ray(name: str) -> Any:
+    """The class of a searcher by Ray's name for it, or by its dotted path. Raises ConfigError."""
+    from ray.tune.search import SEARCH_ALG_IMPORT, Searcher
+
+    try:
+        module, _, last = name.rpartition(".")
+        found = getattr(importlib.import_module(module), last) if module else SEARCH_ALG_IMPORT[name]()
+    except KeyError:
+        raise ConfigError(
+            f"searcher: there is no searcher {name!r}{did_you_mean(name, (*BLIND, 'optuna', *SEARCH_ALG_IMPORT))}"
+        ) from None
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"searcher: {name!r} cannot be imported: {reason(error)}.") from None
+    if not (isinstance(found, type) and issubclass(found, Searcher)):
+        raise ConfigError(f"searcher: {name!r} is no ray.tune.search.Searcher.")
+    return found
 
 
-def _decoded(space: Space, code: Any) -> Any:
-    values = space.values()
-    return float(code) if values is None else values[int(code)]
+def _settings_of(cls: Callable[..., Any]) -> list[str]:
+    ours = ("space", "metric", "mode", "points_to_evaluate", *_SEED_NAMES)
+    return [name for name in inspect.signature(cls).parameters if name not in ours]
 
 
-def _check_settings(name: str, cls: Callable[..., Any], settings: Mapping[str, Any]) -> None:
-    ours = ("self", "space", "metric", "mode", "points_to_evaluate", *_SEED_NAMES)
-    known = [parameter for parameter in inspect.signature(cls).parameters if parameter not in ours]
-    for setting_name in settings:
-        if setting_name not in known:
-            raise ConfigError(f"searcher {name} has no setting {setting_name!r}{did_you_mean(setting_name, known)}")
+def _check_settings(name: str, settings: Mapping[str, Any], known: Sequence[str]) -> None:
+    if strange := next((one for one in settings if one not in known), None):
+        raise ConfigError(f"searcher {name} has no setting {strange!r}{did_you_mean(strange, known)}")

@@ -18,13 +18,15 @@ import torch
 
 from d3ray import Dataset
 from d3ray.algos.devices import GpuTooSmallError
+from d3ray.data.errors import StorageError
 from d3ray.platform.cluster.gpus import BY_NAME_ONLY
 from d3ray.platform.cluster.session import ray_session
 from d3ray.platform.driver.proposer import Listed
 from d3ray.platform.driver.trial_queue import TrialQueue, TuneSearcher, slots
 from d3ray.platform.experiment.run import run_experiment, train_work
+from d3ray.platform.planning import probe
 from d3ray.platform.planning.packing import pack, share
-from d3ray.platform.planning.probe import Probe, TooLargeError, _given_back
+from d3ray.platform.planning.probe import Probe, TooLargeError
 from d3ray.platform.settings.config import ExperimentConfig
 from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.storage.folders import Folder
@@ -161,17 +163,29 @@ def test_who_runs_out_of_memory_comes_again_with_twice_the_share_and_others_do_n
 
 
 @pytest.mark.parametrize("share", [0.25, 1.0])
-def test_a_plan_names_who_does_not_fit(share: float) -> None:
-    @_given_back
-    def begin(_: Probe) -> dict[str, float]:
+def test_a_plan_names_who_does_not_fit(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    def begin(*_: Any) -> None:
         raise TOO_SMALL
 
-    probe = Probe()
-    probe.told = {"resources": {"gpu": share}, "algorithm": {"name": "DQN"}, "seeds": [0]}
-    found = begin(probe)
+    monkeypatch.setattr(probe, "_begun", begin)
+    told = {"resources": {"gpu": share}, "algorithm": {"name": "DQN"}, "seeds": [0]}
+    ((_, found),) = Probe().measure([(0, told)], 1.0)
     assert isinstance(found, TooLargeError)
     gpu = "a whole GPU" if share == 1 else "0.25 of a GPU"
     assert str(found) == f"DQN: {gpu} has too little memory for it, for {LACKING}: lower the size of its networks."
+
+
+def test_what_a_user_can_mend_is_given_back_and_a_bug_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors: list[Exception] = [StorageError("The folder is gone."), RuntimeError("a bug")]
+
+    def begin(*_: Any) -> None:
+        raise errors.pop(0)
+
+    monkeypatch.setattr(probe, "_begun", begin)
+    seen, told = list[tuple[int, str]](), dict[str, Any]()
+    with pytest.raises(RuntimeError, match="a bug"):
+        seen += ((k, str(one)) for k, one in Probe().measure([(3, told), (4, told)], 1.0))
+    assert seen == [(3, "The folder is gone.")]
 
 
 PLUGIN = """

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from d3ray.data.errors import ConfigError, StorageError
-from d3ray.platform.planning.estimate import (
-    Job,
-    Node,
-    disk,
-    schedule,
-    trial_seconds,
-    until_spent,
-)
-from d3ray.platform.planning.probe import Measured, Probe
+from d3ray.platform.planning.plan import disk, timetable, trial_seconds
+from d3ray.platform.planning.probe import Measured
 from d3ray.platform.words import rounded, size_text, time_text
 from d3ray.platform.worker.trial_config import program
 
@@ -58,55 +49,23 @@ def test_a_trial_takes_what_its_parts_take() -> None:
     }
 
 
-def test_trials_on_paper() -> None:
-    job = Job(cpu=1, gpu=0, seconds=10, first=5)
-    three = schedule([job] * 3, [Node(cpu=2, gpu=0)])  # two begin at 0 in new processes, the third at 15 in one of theirs
-    assert (three.seconds, three.at_once, three.cpu_seconds, three.gpu_seconds) == (25, 2, 30, 0)
-    long = Job(1, 0, 30, 0)
-    assert schedule([long, job, job, job], [Node(2, 0)]).seconds == 15 + 10 + 10  # the short ones in turn beside the long one
-    nodes = [Node(2, 0), Node(1, 0)]
-    assert schedule([job] * 3, nodes).at_once == 3
-    with pytest.raises(ConfigError, match="No node has what a trial asks for: 4 CPU and 0 GPU"):
-        schedule([Job(4, 0, 1, 0)], nodes)
-
-
-def test_fractions_of_gpus_lie_on_one_gpu() -> None:
-    """0.6 + 0.6 of two GPUs are two trials at once, although 1.2 of 2 leaves room for a third."""
-    assert schedule([Job(1, 0.6, 10, 0)] * 3, [Node(8, 2)]).at_once == 2
-    assert schedule([Job(1, 0.5, 10, 0)] * 5, [Node(8, 2)]).at_once == 4
-    assert schedule([Job(1, 2, 10, 0)] * 3, [Node(8, 4)]).at_once == 2
-    quarter = schedule([Job(1, 0.25, 10, 0)] * 8, [Node(3, 1)])  # CPUs are what there is least of
-    assert (quarter.at_once, quarter.gpu_seconds) == (3, 20)
-
-
-def test_no_more_run_at_a_time_than_are_allowed() -> None:
-    job = Job(cpu=1, gpu=0, seconds=10, first=0)
-    assert schedule([job] * 6, [Node(8, 0)]).seconds == 10
-    one = schedule([job] * 6, [Node(8, 0)], max_concurrent=1)
-    assert (one.n, one.seconds, one.at_once) == (6, 60, 1)
-    assert schedule([job] * 6, [Node(1, 0), Node(1, 0)], max_concurrent=3).at_once == 2
+def test_each_trial_begins_in_the_slot_that_is_free_first() -> None:
+    three = timetable([10], 3, 2, first=5)
+    assert (three.n, three.seconds, three.worked) == (3, 5 + 20, 30)
+    assert timetable([30, 10, 10, 10], 4, 2).seconds == 30  # the short ones in turn beside the long one
+    assert timetable([10, 20], 5, 1).seconds == 10 + 20 + 10 + 20 + 10  # what was seen comes again
 
 
 def test_what_a_budget_lets_begin_goes_on_to_its_end() -> None:
-    job = Job(cpu=1, gpu=0.5, seconds=10, first=0)
-    cut = schedule([job] * 100, [Node(2, 1)], seconds=25)  # two at 0, 10 and 20; none at 30
-    assert (cut.n, cut.seconds, cut.cpu_seconds, cut.gpu_seconds) == (6, 30, 60, 30)
-    gpu = schedule([job] * 100, [Node(2, 1)], gpu_seconds=15)  # two hold a GPU: 10 GPU seconds at 10, 20 at 20
-    assert (gpu.n, gpu.seconds) == (4, 20)
-    assert schedule([job] * 2, [Node(2, 1)], seconds=25).n == 2  # there are no more
+    cut = timetable([10], 100, 2, until=25)  # two at 0, 10 and 20; none at 30
+    assert (cut.n, cut.seconds, cut.worked) == (6, 30, 60)
+    assert timetable([10], 2, 2, until=25).n == 2  # there are no more
 
 
 def test_a_search_without_an_end_lasts_as_long_as_its_budget() -> None:
-    jobs, nodes = [Job(1, 1, 5, 0), Job(1, 1, 15, 0)], [Node(4, 4)]
-    day = until_spent(jobs, nodes, seconds=86_400)
-    assert day.n == pytest.approx(4 * 86_400 / 10, rel=0.01)  # four slots, 10 s a trial in the mean
-    assert day.seconds == pytest.approx(86_400, rel=0.001)
-    assert until_spent(jobs, nodes, seconds=864_000).n == pytest.approx(10 * day.n, rel=0.001)  # more than is run on paper
-    assert until_spent(jobs, nodes, seconds=86_400, max_concurrent=1).n == pytest.approx(day.n / 4, rel=0.001)
-    half = until_spent(jobs, nodes, seconds=86_400, gpu_seconds=43_200)  # 12 h of one of four GPUs
-    assert half.n == pytest.approx(day.n / 8, rel=0.01)
-    with pytest.raises(ConfigError, match="trials hold no GPU: there is no end to plan"):
-        until_spent([Job(1, 0, 5, 0)], nodes, gpu_seconds=10)
+    day = timetable([5, 15], None, 4, until=86_400)
+    assert (day.n, day.seconds, day.worked) == (4 * 8_640, 86_400, 4 * 86_400)  # 10 s a trial in the mean
+    assert timetable([7], None, 1, first=3, until=20).seconds == 3 + 21  # the last one begins at 17
 
 
 def test_coefficients_make_no_other_kind_of_trial() -> None:
@@ -131,17 +90,6 @@ def test_lengths_of_time_for_people(seconds: float, text: str) -> None:
 def test_numbers_for_people() -> None:
     assert [rounded(value) for value in (0, 0.0781, 4.44, 87.3, 1234, 98_765)] == ["0", "0.078", "4.4", "87", "1,200", "99,000"]
     assert [size_text(size) for size in (12, 999, 1234, 8_700_000, 2.3e12)] == ["12 B", "999 B", "1.2 kB", "8.7 MB", "2.3 TB"]
-
-
-def test_what_a_phase_cannot_do_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also after the probe's time, when its folder is gone."""
-    gone, probe = StorageError("The folder is gone."), Probe()
-
-    def finish() -> None:
-        raise gone
-
-    monkeypatch.setattr(probe, "_run", SimpleNamespace(finish=finish), raising=False)
-    assert probe.finish() is gone
 
 
 @pytest.mark.long

@@ -87,11 +87,9 @@ def plan(place: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def made(*, start: float = 0.0, around: float = 0.0, **changes: Any) -> Any:
         takes.update(start=start, around=around)
-        config = sweep(place, **changes)
-        work, budget = sweep_work(config), config.budget
-        most = work.configuration["budget"]["configurations"]
-        found = planning.plan(work, n_configurations=most, hours=budget.hours, gpu_hours=budget.gpu_hours)
-        return SimpleNamespace(plan=found, side=asked[-1])
+        work = sweep_work(sweep(place, **changes))
+        found = planning.plan(work, n_configurations=work.configuration["budget"]["configurations"])
+        return SimpleNamespace(plan=found, side=asked[-1] if asked else None)
 
     return made
 
@@ -109,6 +107,22 @@ def test_a_budget_of_hours_ends_a_search_that_nothing_else_ends(plan: Any) -> No
     cut = plan(budget={"hours": 0.1, "configurations": 100}).plan  # 360 s: 4 at 0, 100, 200 and 300 s
     assert cut.cpu_hours == pytest.approx(16 * 100 / 3600)
     assert cut.at_most == "the budget ends it before every configuration is trained"
+
+
+def test_hours_of_gpus_end_it_where_trials_hold_some(plan: Any) -> None:
+    half = plan(budget={"gpu_hours": 1}, resources={"cpu": 1, "gpu": 0.5}).plan  # two hold the GPU: an hour of it
+    assert (half.at_once, half.n_trials, half.gpu_hours) == (2, 2 * 36, 1.0)
+    assert plan(budget={"gpu_hours": 1, "configurations": 4}).plan.n_trials == 4
+    with pytest.raises(ConfigError, match="trials hold no GPU: there is no end to plan"):
+        plan(budget={"gpu_hours": 1})
+
+
+def test_what_the_probe_had_no_time_for_is_said(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    late = Measured(update=1e-6, is_whole=False)
+    monkeypatch.setattr(planning, "probe", lambda programs, **_: [late, None][: len(programs)])
+    notes = plan(budget={"configurations": 3}).plan.notes
+    assert any("before a trial had written and played" in note for note in notes)
+    assert any(note.startswith("Epochs of 0.00050 s are shorter than one driver can follow") for note in notes)
 
 
 def test_no_more_are_planned_at_a_time_than_the_searcher_allows(plan: Any) -> None:

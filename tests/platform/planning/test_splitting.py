@@ -257,15 +257,14 @@ def test_a_worker_that_ran_out_tells_how_much_memory_its_gpu_has(tells: bool, mo
     def full(*_: Any) -> tuple[int, int]:
         raise torch.AcceleratorError("CUDA error: out of memory")
 
-    @probe._given_back
-    def phase(_: Probe) -> dict[str, float]:
+    def begin(*_: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    measuring = Probe()
-    measuring.told = {"resources": {"gpu": 1}, "algorithm": {"name": "DQN", "batch_size": 32}, "seeds": [0, 1]}
+    monkeypatch.setattr(probe, "_begun", begin)
+    told = {"resources": {"gpu": 1}, "algorithm": {"name": "DQN", "batch_size": 32}, "seeds": [0, 1]}
     with pretend(Card(total=GPU_BYTES)):
         if not tells:
             monkeypatch.setattr(torch.cuda, "mem_get_info", full)
-        found = phase(measuring)
+        ((_, found),) = Probe().measure([(0, told)], 1.0)
     assert isinstance(found, TooLargeError)
     assert found.gpu_bytes == GPU_BYTES * tells

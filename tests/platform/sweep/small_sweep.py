@@ -1,7 +1,9 @@
-"""Small datasets, and a sweep over them."""
+"""Small datasets, a sweep over them, and its driver without training."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,11 @@ import numpy as np
 
 from d3ray import Dataset
 from d3ray.data.spec import Environment
+from d3ray.platform.driver.budget import Spent
+from d3ray.platform.storage.experiments import Experiment, Trial
 from d3ray.platform.sweep.config import SweepConfig
+from d3ray.platform.sweep.run import Search, check_sweep
+from d3ray.platform.sweep.searchers import make_searcher
 
 SEARCH = {"algorithm.learning_rate": {"loguniform": [1e-5, 1e-2]}, "algorithm.gamma": {"choice": [0.9, 0.99]}}
 
@@ -42,3 +48,53 @@ def sweep(data: Path, storage: Path, **changes: Any) -> SweepConfig:
         "storage": str(storage),
     }
     return SweepConfig.checked({**base, **changes})
+
+
+class Driver:
+    """Does what the driver does with a proposer, without training: a trial ends with a value that follows from its settings."""
+
+    def __init__(self, config: SweepConfig, spent: Callable[[Experiment], Spent] | None = None) -> None:
+        datasets = check_sweep(config)
+        searcher = make_searcher(config.searcher, config.space, config, config.objective.direction)
+        place = next(iter(datasets.values()))
+        self.experiment = Experiment.begin(
+            config.storage_place, config.experiment, config.decided(searcher.end), place, resume=True
+        )
+        for trial in self.experiment.trials():
+            if not trial.is_settled:
+                trial.reopen()
+        self.spent = Spent(self.experiment.folder, config.budget) if spent is None else spent(self.experiment)
+        self.search = Search(config, self.experiment, datasets, searcher, self.spent)
+
+    def take(self) -> Trial | None:
+        trial = self.search.next()
+        if trial is not None:
+            self.spent.began(trial.identity)
+            trial.reopen()
+        return trial
+
+    def end(self, trial: Trial, status: str = "FINISHED", **more: Any) -> None:
+        rate = trial.configuration["algorithm"]["learning_rate"]
+        metrics = {"holdout/td_error": abs(np.log10(rate) + 3) + trial.configuration["algorithm"]["gamma"]}
+        about = {"status": status, "step": 40, "metrics": metrics, **more}
+        trial.settle({seed: {**about, "metrics": {n: v + seed / 10 for n, v in metrics.items()}} for seed in trial.seeds})
+        self.spent.ended(trial.identity)
+        self.search.ended(trial)
+
+    def run(self, most: int = 1000) -> int:
+        """Trains so many trials, one at a time; how many it did."""
+        for done in range(most):
+            try:
+                trial = self.take()
+            except StopIteration:
+                return done
+            assert trial is not None
+            self.end(trial)
+        return most
+
+    def stop(self) -> None:
+        self.experiment.close()
+
+    def chosen(self) -> dict[int, Any]:
+        found = {trial.number: json.loads(trial.folder.read("choice.json") or b"") for trial in self.experiment.trials()}
+        return dict(sorted(found.items()))

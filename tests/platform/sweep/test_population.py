@@ -19,7 +19,7 @@ from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.sweep.population import Population, coefficients, explore
 from d3ray.platform.sweep.scheduler_config import PBT
 from d3ray.platform.sweep.schedulers import make_scheduler, told
-from d3ray.platform.sweep.spaces import Integers, Uniform
+from d3ray.platform.sweep.spaces import read_space
 from d3ray.platform.trainable import Training
 from d3ray.platform.worker.decisions import Exploit, exploits_of, note_exploit
 from d3ray.platform.worker.system_metrics import SystemMetrics
@@ -28,7 +28,7 @@ from d3ray.platform.worker.trial_run import TrialRun
 from ...faults.processes import until
 from .sweep_trials import SCORE, Sweep, TuneTrial, commit, curve, lend, plugins, write_dataset
 
-SPACES = {"score": Uniform(0.0, 1.0), "learning_rate": Uniform(1e-4, 1e-2, log=True)}
+SPACES = {"score": read_space("", {"uniform": [0, 1]}), "learning_rate": read_space("", {"loguniform": [1e-4, 1e-2]})}
 TOLD = {"perturbed": ["score", "learning_rate"]}
 
 
@@ -46,10 +46,10 @@ def test_a_coefficient_stays_within_its_space() -> None:
     assert {explore(0.3, SPACES["score"], near, rng) for _ in range(20)} == {0.15, 0.6}
     assert {explore(0.8, SPACES["score"], near, rng) for _ in range(20)} == {0.4, 1.0}
     assert {explore(1.5e-4, SPACES["learning_rate"], near, rng) for _ in range(20)} == {1e-4, 3e-4}
-    steps = Uniform(0.5, 0.9, step=0.1)
+    steps = read_space("", {"uniform": [0.5, 0.9], "step": 0.1})
     assert {explore(0.7, steps, near, rng) for _ in range(20)} == {0.6, 0.8}
     assert {explore(0.9, steps, near, rng) for _ in range(20)} == {0.8, 0.9}
-    assert {explore(2.0, Integers(1, 3), near, rng) for _ in range(20)} == {1.0, 3.0}
+    assert {explore(2.0, read_space("", {"integers": [1, 3]}), near, rng) for _ in range(20)} == {1.0, 3.0}
     anew = PBT(resample_probability=1)
     drawn = [explore(0.3, SPACES["learning_rate"], anew, rng) for _ in range(300)]
     assert 1e-4 <= min(drawn) < 2e-4

@@ -9,7 +9,7 @@ import pytest
 from d3ray.data.errors import ConfigError
 from d3ray.platform.settings.config import ExperimentConfig
 from d3ray.platform.sweep.search_space import SearchSpace, applied, current
-from d3ray.platform.sweep.spaces import Choice, Integers, Uniform, read_space
+from d3ray.platform.sweep.spaces import Space, read_space
 
 BOTH = {"algorithm.name": {"choice": ["TD3PlusBC", "IQL"]}}
 
@@ -82,21 +82,35 @@ def test_a_setting_of_one_algorithm_beside_the_names_of_several_is_refused() -> 
 def test_numbers_become_values_at_the_right_places() -> None:
     uniform, stepped = read_space("a", {"uniform": [1, 5]}), read_space("a", {"uniform": [0.1, 0.55], "step": 0.1})
     assert [uniform.at(u) for u in (0.0, 0.25, 0.999999)] == pytest.approx([1, 2, 5], abs=1e-5)
-    assert stepped.values() == (0.1, 0.2, 0.3, 0.4, 0.5)  # 0.55 is no step's, and 0.3 is 0.3
+    assert stepped.values == (0.1, 0.2, 0.3, 0.4, 0.5)  # 0.55 is no step's, and 0.3 is 0.3
     assert [stepped.at(u) for u in (0.0, 0.19, 0.2, 0.99)] == [0.1, 0.1, 0.2, 0.5]
     log = read_space("a", {"loguniform": [1e-5, 1e-3]})
     assert log.at(0.5) == pytest.approx(1e-4)
     whole = read_space("a", {"integers": [2, 10], "step": 3})
-    assert list(whole.values() or ()) == [2, 5, 8]
+    assert list(whole.values or ()) == [2, 5, 8]
     assert [whole.at(u) for u in (0.0, 0.4, 0.99)] == [2, 5, 8]
     assert read_space("a", {"choice": ["x", None, [1]]}).at(0.99) == [1]
-    assert read_space("a", 0.98) == Choice((0.98,))
+    assert read_space("a", 0.98) == Space("choice", (0.98,))
 
 
-def test_what_is_in_a_space() -> None:
-    assert [Uniform(0.1, 0.5, 0.1).contains(v) for v in (0.3, 0.1 + 0.2, 0.35, 0.6, True, "0.3")] == [True, True, *[False] * 4]
-    assert [Integers(2, 10, 3).contains(v) for v in (5, 6, 11, 5.0, True)] == [True, *[False] * 4]
-    assert [Choice((1, "a", [2])).index(v) for v in (1, "a", [2], 1.0, True, 3)] == [0, 1, 2, None, None, None]
+@pytest.mark.parametrize(
+    ("written", "codes"),
+    [
+        ({"uniform": [0.1, 0.5], "step": 0.1}, {0.3: 2, 0.1 + 0.2: 2, 0.35: None, 0.6: None, True: None, "0.3": None}),
+        ({"integers": [2, 10], "step": 3}, {5: 1, 6: None, 11: None, 5.5: None, True: None}),
+        ({"choice": [1, "a", True]}, {"a": 1, 3: None}),
+        ({"loguniform": [1, 5]}, {2.5: 2.5, 6: None, "a": None}),
+    ],
+)
+def test_values_as_libraries_know_them(written: dict[str, Any], codes: dict[Any, Any]) -> None:
+    space = read_space("a", written)
+    assert {value: space.encoded(value) for value in codes} == codes
+    assert all(space.decoded(code) == pytest.approx(value) for value, code in codes.items() if code is not None)
+
+
+def test_whole_numbers_and_others_are_not_the_same() -> None:
+    assert [read_space("a", {"integers": [1, 5]}).encoded(value) for value in (5, 5.0)] == [4, None]
+    assert [read_space("a", {"choice": [1, True, [2]]}).encoded(value) for value in (1, 1.0, True, [2])] == [0, None, 1, 2]
 
 
 def test_conditional_settings_come_with_their_algorithm_only() -> None:

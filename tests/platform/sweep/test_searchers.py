@@ -13,7 +13,7 @@ from scipy import stats
 from d3ray.data.errors import ConfigError
 from d3ray.platform.settings.config import ExperimentConfig
 from d3ray.platform.sweep.search_space import Configuration, SearchSpace
-from d3ray.platform.sweep.searchers import OURS, RAYS, Past, Searcher, SearcherConfig, make_searcher
+from d3ray.platform.sweep.searchers import Past, Searcher, SearcherConfig, make_searcher
 
 CONFIG = ExperimentConfig.checked({"dataset": "some/data", "algorithm": "TD3PlusBC"})
 CONDITIONAL = {
@@ -53,15 +53,25 @@ def ask(ask_whom: Callable[[], Searcher], n: int, history: list[Past] | None = N
 
 
 @pytest.mark.parametrize(
-    ("name", "search"), [("random", CONDITIONAL), ("optuna", CONDITIONAL), ("random", FLAT), ("optuna", FLAT), ("hyperopt", FLAT)]
+    ("name", "search", "settings"),
+    [
+        ("random", CONDITIONAL, {}),
+        ("random", FLAT, {}),
+        ("qmc", CONDITIONAL, {}),
+        ("optuna", CONDITIONAL, {}),
+        ("optuna", FLAT, {}),
+        ("optuna", CONDITIONAL, {"sampler": "GP", "n_startup_trials": 4}),
+        ("hyperopt", FLAT, {}),
+        ("ray.tune.search.hyperopt.HyperOptSearch", FLAT, {"n_initial_points": 4}),
+    ],
 )
-def test_one_that_is_made_anew_goes_on_as_if_it_had_not_been(name: str, search: dict[str, Any]) -> None:
-    one = searcher(name, search, start=["paper"])
+def test_one_that_is_made_anew_goes_on_as_if_it_had_not_been(name: str, search: dict[str, Any], settings: dict[str, Any]) -> None:
+    one = searcher(name, search, start=["paper"], **settings)
     undisturbed = ask(lambda: one, 16)
-    resumed = ask(lambda: searcher(name, search, start=["paper"]), 16, undisturbed[:7])
+    resumed = ask(lambda: searcher(name, search, start=["paper"], **settings), 16, undisturbed[:7])
     assert resumed == undisturbed
     assert len({str(sorted(past.configuration.items())) for past in undisturbed}) > 12
-    other = ask(lambda: searcher(name, search, start=["paper"], seed=1), 16)
+    other = ask(lambda: searcher(name, search, start=["paper"], seed=1, **settings), 16)
     assert [past.configuration for past in other[1:]] != [past.configuration for past in undisturbed[1:]]
 
 
@@ -143,6 +153,11 @@ def test_optuna_hears_how_configurations_ended() -> None:
     assert one.suggest(12, stopped) != answers[0]  # how far it had come counts
 
 
+def test_points_of_a_sobol_sequence_lie_evenly() -> None:
+    drawn = [searcher("qmc", {"algorithm.alpha": {"uniform": [0, 16]}}, seed=4).suggest(n, ()) or {} for n in range(16)]
+    assert sorted(int(one["algorithm.alpha"]) for one in drawn) == list(range(16))
+
+
 def test_presets_are_tried_first() -> None:
     first = [searcher("random", CONDITIONAL, start=["paper", "config"]).suggest(n, ()) or {} for n in range(4)]
     assert [one["algorithm.name"] for one in first] == ["TD3PlusBC", "IQL"] * 2
@@ -158,7 +173,11 @@ def test_presets_are_tried_first() -> None:
         ({"name": "optuna", "n_startup": 3}, "optuna has no setting 'n_startup'; did you mean 'n_startup_trials'?"),
         ({"name": "hyperopt", "gama": 3}, "hyperopt has no setting 'gama'; did you mean 'gamma'?"),
         ({"name": "random", "start": ["papr"]}, "no algorithm of this sweep has a preset 'papr'; did you mean 'paper'?"),
-        ({"name": "zoopt"}, "The searcher zoopt cannot be used (ZOOpt not found"),
+        ({"name": "zoopt"}, "searcher zoopt: ZOOpt not found"),
+        ({"name": "optuna", "sampler": "CmaEs"}, "sampler is 'CmaEs'; choose from TPE, GP: these follow from results alone"),
+        ({"name": "no.such.Searcher"}, "searcher: 'no.such.Searcher' cannot be imported: No module named 'no'"),
+        ({"name": "collections.OrderedDict"}, "searcher: 'collections.OrderedDict' is no ray.tune.search.Searcher"),
+        ({"name": "variant_generator"}, "is no ray.tune.search.Searcher"),
     ],
 )
 def test_refuses(settings: dict[str, Any], said: str) -> None:
@@ -168,11 +187,5 @@ def test_refuses(settings: dict[str, Any], said: str) -> None:
 
 
 def test_rays_searchers_refuse_what_hangs_on_the_algorithm() -> None:
-    with pytest.raises(ConfigError, match="searcher hyperopt: settings of one algorithm only are for random, grid and optuna"):
+    with pytest.raises(ConfigError, match="searcher hyperopt: settings of one algorithm only are for random, qmc, grid and optuna"):
         searcher("hyperopt", CONDITIONAL)
-
-
-def test_rays_searchers_are_those_that_ray_has() -> None:
-    from ray.tune.search import SEARCH_ALG_IMPORT
-
-    assert set(RAYS) == set(SEARCH_ALG_IMPORT) - {*OURS, "variant_generator", "bohb"}  # bohb is half a scheduler

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,67 +15,16 @@ from d3ray.platform.driver.budget import Spent
 from d3ray.platform.experiment.checks import describe_dataset
 from d3ray.platform.results.configurations import best_by, read_configurations
 from d3ray.platform.settings.config import Limits
-from d3ray.platform.storage.experiments import Experiment, Trial
+from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.sweep.config import SweepConfig
-from d3ray.platform.sweep.run import Search, check_sweep, run_sweep
-from d3ray.platform.sweep.searchers import make_searcher
+from d3ray.platform.sweep.run import run_sweep
 
-from .small_sweep import SEARCH, sweep, write_data
+from .small_sweep import SEARCH, Driver, sweep, write_data
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_data(tmp_path_factory.mktemp("sweep"))
-
-
-class Driver:
-    """Does what the driver does with a proposer, without training: a trial ends with a value that follows from its settings."""
-
-    def __init__(self, config: SweepConfig, spent: Callable[[Experiment], Spent] | None = None) -> None:
-        datasets = check_sweep(config)
-        searcher = make_searcher(config.searcher, config.space, config, config.objective.direction)
-        place = next(iter(datasets.values()))
-        self.experiment = Experiment.begin(
-            config.storage_place, config.experiment, config.decided(searcher.end), place, resume=True
-        )
-        for trial in self.experiment.trials():
-            if not trial.is_settled:
-                trial.reopen()
-        self.spent = Spent(self.experiment.folder, config.budget) if spent is None else spent(self.experiment)
-        self.search = Search(config, self.experiment, datasets, searcher, self.spent)
-
-    def take(self) -> Trial | None:
-        trial = self.search.next()
-        if trial is not None:
-            self.spent.began(trial.identity)
-            trial.reopen()
-        return trial
-
-    def end(self, trial: Trial, status: str = "FINISHED", **more: Any) -> None:
-        rate = trial.configuration["algorithm"]["learning_rate"]
-        metrics = {"holdout/td_error": abs(np.log10(rate) + 3) + trial.configuration["algorithm"]["gamma"]}
-        about = {"status": status, "step": 40, "metrics": metrics, **more}
-        trial.settle({seed: {**about, "metrics": {n: v + seed / 10 for n, v in metrics.items()}} for seed in trial.seeds})
-        self.spent.ended(trial.identity)
-        self.search.ended(trial)
-
-    def run(self, most: int = 1000) -> int:
-        """Trains so many trials, one at a time; how many it did."""
-        for done in range(most):
-            try:
-                trial = self.take()
-            except StopIteration:
-                return done
-            assert trial is not None
-            self.end(trial)
-        return most
-
-    def stop(self) -> None:
-        self.experiment.close()
-
-    def chosen(self) -> dict[int, Any]:
-        found = {trial.number: json.loads(trial.folder.read("choice.json") or b"") for trial in self.experiment.trials()}
-        return dict(sorted(found.items()))
 
 
 # ---- settings
@@ -226,6 +173,11 @@ def test_equal_configurations_are_trained_once(data: Path, tmp_path: Path) -> No
     assert driver.run() == 2
     # number 0 is gamma as it stands, 0.99; number 1 is the grid's 0.9, and number 2, its 0.99 again, is left out
     assert driver.chosen() == {0: {"algorithm.gamma": 0.99}, 1: {"algorithm.gamma": 0.9}}
+
+
+def test_all_of_few_combinations_come_from_a_sobol_sequence(data: Path, tmp_path: Path) -> None:
+    search = {"algorithm.learning_rate": {"choice": [1e-4, 1e-3, 1e-2]}, "algorithm.gamma": {"choice": [0.9, 0.99]}}
+    assert Driver(sweep(data, tmp_path, search=search, searcher="qmc", budget={})).run() == 6
 
 
 def test_over_datasets_and_algorithms(data: Path, tmp_path: Path) -> None:

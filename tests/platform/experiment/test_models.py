@@ -17,8 +17,8 @@ from d3ray.algos.saving.saving import load
 from d3ray.algos.testing import tiny_dataset
 from d3ray.data.errors import ConfigError
 from d3ray.platform.api.policies import export, promote
+from d3ray.platform.experiment.models import KEPT, with_kept_model
 from d3ray.platform.experiment.run import run_experiment
-from d3ray.platform.planning.models import KEPT, with_kept_model
 from d3ray.platform.settings.config import ExperimentConfig
 from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.storage.folders import Folder
