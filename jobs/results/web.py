@@ -49,10 +49,8 @@ def run(config: WebConfig) -> WebResult:
         raise ConfigError(f"base is {config.base!r}; it begins with a slash and ends without one, as /d3ray.")
     with listening(config.host, config.port) as listener:
         with storage_errors("written", config.home):
-            home = Path(config.home).expanduser().absolute()
-            home.mkdir(parents=True, exist_ok=True)
             site = Site(
-                home=home,
+                home=Path(config.home).expanduser().absolute(),
                 datasets=absolute(config.datasets),
                 storage=absolute(config.storage),
                 beside=str(Path.cwd()),

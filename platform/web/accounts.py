@@ -6,7 +6,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from ...data.errors import ConfigError
-from .people import SESSION_SECONDS, People
+from .passwords import LaterError
+from .people import People
 from .site import At, Said, Site
 
 router = APIRouter()
@@ -18,35 +19,44 @@ def _people(site: Site) -> People:
     return site.people
 
 
+def _address(request: Request) -> str:
+    return request.client.host if request.client else ""
+
+
 @router.get("/login")
 def login(site: At, request: Request) -> Response:
     return site.page(request, "people/login.html", wrong="")
 
 
 @router.post("/login")
-def enter(site: At, request: Request, said: Said) -> Response:
-    people = _people(site)
+async def enter(site: At, request: Request, said: Said) -> Response:
+    people, address = _people(site), _address(request)
+
+    def come_in() -> str | None:
+        token = people.enter(said.get("name", ""), said.get("password", ""), address)
+        if token is not None:
+            site.sessions.end(request)  # of whoever used this browser before
+        return token
+
     try:
-        token = people.enter(said.get("name", ""), said.get("password", ""))
-        wrong = "" if token else "The name or the password is wrong."
-    except ConfigError as error:
-        token, wrong = None, str(error)
+        token = await people.passwords.work(address, come_in)
+    except LaterError as error:
+        answer = site.page(request, "people/login.html", error.status, wrong=str(error))
+        answer.headers.update(error.headers)
+        return answer
     if token is None:
-        return site.page(request, "people/login.html", 401, wrong=wrong)
+        return site.page(request, "people/login.html", 401, wrong="The name or the password is wrong.")
     answer = site.to("/")
-    secure = request.url.scheme == "https"
-    answer.set_cookie(
-        site.session_cookie, token, max_age=SESSION_SECONDS, httponly=True, samesite="strict", path=site.base or "/", secure=secure
-    )
+    site.sessions.give(answer, token, request)
     return answer
 
 
 @router.post("/logout")
 def leave(site: At, request: Request) -> Response:
-    if site.people is not None:
-        site.people.leave(request.cookies.get(site.session_cookie, ""))
     answer = site.to("/login")
-    answer.delete_cookie(site.session_cookie, path=site.base or "/")
+    answer.headers["Clear-Site-Data"] = '"cache"'  # images of datasets, which browsers keep for an hour
+    site.sessions.end(request)
+    site.sessions.take(answer)
     return answer
 
 
@@ -56,13 +66,12 @@ def everybody(site: At, request: Request) -> Response:
 
 
 @router.post("/people")
-def change(site: At, request: Request, said: Said) -> Response:
-    """Makes or changes an account, or removes one; the owner's to do."""
-    people = _people(site)
-    if request.scope["person"].role != "owner":
-        raise ConfigError("Accounts are the owner's to make: whoever started the page has a link that lets in as such.")
+async def change(site: At, request: Request, said: Said) -> Response:
+    """Makes or changes an account, or removes one."""
+    people, name = _people(site), said.get("name", "").strip()
     if said.get("do") == "remove":
-        people.remove(said.get("name", ""))
+        people.remove(name)
     else:
-        people.add(said.get("name", "").strip(), said.get("password", ""), said.get("role", ""))
+        password, role = said.get("password", ""), said.get("role", "")
+        await people.passwords.work(_address(request), lambda: people.add(name, password, role))
     return site.to("/people")

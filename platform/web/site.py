@@ -23,6 +23,7 @@ from .. import api as d3ray
 from ..words import count, level_name, size_text, time_text
 from .people import People
 from .records import Records
+from .sessions import Sessions
 from .uploads import Uploads
 from .watching import Watch
 
@@ -67,7 +68,6 @@ class Site:
     @cached_property
     def records(self) -> Records:
         """What only the page knows."""
-        self.home.mkdir(parents=True, exist_ok=True)
         return Records(self.home / "page.sqlite")
 
     @cached_property
@@ -78,12 +78,12 @@ class Site:
     @cached_property
     def people(self) -> People | None:
         """Who may come in by name. Raises ConfigError: argon2 is not installed."""
-        return People(self.records) if self.accounts else None
+        return People(self.records, self.sessions) if self.accounts else None
 
-    @property
-    def session_cookie(self) -> str:
-        """Of whoever came in by name; cookies know no ports."""
-        return f"d3ray_{self.port}_session"
+    @cached_property
+    def sessions(self) -> Sessions:
+        """Of those who came in; cookies know no ports, so its own is in the cookie's name."""
+        return Sessions(self.records, f"d3ray_{self.port}", self.base or "/")
 
     @cached_property
     def watch(self) -> Watch:
@@ -178,7 +178,7 @@ async def form(request: Request) -> list[tuple[str, str]]:
     return [(name, value.replace("\r\n", "\n")) for name, value in pairs]
 
 
-def _of(request: Request) -> Site:
+async def _of(request: Request) -> Site:
     return request.app.state.site
 
 
@@ -186,7 +186,7 @@ At = Annotated[Site, Depends(_of)]
 Pairs = Annotated[list[tuple[str, str]], Depends(form)]  # of what a form says, in its order; names may come again
 
 
-def _by_name(pairs: Pairs) -> dict[str, str]:
+async def _by_name(pairs: Pairs) -> dict[str, str]:
     return dict(pairs)
 
 
