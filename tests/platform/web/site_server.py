@@ -74,7 +74,7 @@ def serving(folder: Path, *, proxies: str | None = None, **about: Any) -> Iterat
         session = requests.Session()
         session.headers["Accept"] = "text/html"
         found = Served(site, f"http://127.0.0.1:{port}", session)
-        assert session.get(site.link, timeout=60).status_code == 200
+        assert session.get(site.link, timeout=60, allow_redirects=False).status_code == 303
         yield found
         session.close()
         running.should_exit = True
