@@ -18,6 +18,7 @@ from ...data.errors import D3rayError, StorageError
 from . import accounts, compare, datasets, experiments, policies, projects, queue, tus
 from .guard import Guard
 from .passwords import LaterError
+from .places import Places
 from .roles import check_role
 from .site import Site
 
@@ -42,6 +43,8 @@ def application(site: Site) -> FastAPI:
     app.state.site = site
     site.uploads.folder.mkdir(exist_ok=True)  # its records and folders are made now, and not by two requests at once
     hosts = {f"{name}:{site.port}" for name in ("127.0.0.1", "localhost", "[::1]", site.host)} | set(site.hosts)
+    known = (str(site.home), site.datasets, site.storage, site.beside or "", str(Path.home()))
+    app.add_middleware(Places, known=known)  # behind the guard, which knows who asks
     app.add_middleware(
         Guard, token=site.token, sessions=site.sessions, hosts=hosts, base=site.base, accounts=site.people is not None
     )

@@ -121,7 +121,7 @@ class Site:
         """A sentence without the folders in which this machine keeps what it speaks of."""
         for folder in (self.home / "sources", self.home, Path(self.datasets)):
             sentence = re.sub(rf"{re.escape(str(folder))}/([^/\s]+/)?", "" if folder.name == "sources" else r"\1", sentence)
-        with suppress(D3rayError):  # which may be what the sentence is about
+        with suppress(D3rayError, OSError, ValueError):  # which may be what the sentence is about
             for one in self.watch.datasets() if "/" in sentence else ():
                 if one.elsewhere:
                     sentence = re.sub(rf"{re.escape(one.folder)}(?![\w+-])", one.name, sentence)
