@@ -24,7 +24,10 @@ from .site import At, Pairs, Said
 from .watching import ROWS_SECONDS
 
 _LOG_CHARACTERS = 20_000
-_OF_REPORTS = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"  # pages that stand alone, and do nothing
+_OF_REPORTS = (  # pages that stand alone, and do nothing
+    "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; frame-ancestors 'none'; "
+    "base-uri 'none'"
+)
 
 router = APIRouter(prefix="/experiments")
 

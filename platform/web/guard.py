@@ -27,6 +27,8 @@ HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _PRIVATE = "no-store"
+_FAULT = "This went wrong, by a fault of the page: whoever started it finds in its log what it was."
+_FOREIGN = "This was asked for by a page of another server."
 _NO_WAY_IN = "Open the address that `d3ray web` printed: it lets this browser in."
 
 
@@ -62,8 +64,12 @@ class Guard:
         if self._base and scope["path"].startswith(f"{self._base}/"):  # a proxy may take the path off, or leave it
             scope = {**scope, "path": scope["path"].removeprefix(self._base)}
 
+        begun = False
+
         async def with_headers(message: Message) -> None:
+            nonlocal begun
             if message["type"] == "http.response.start":
+                begun = True
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
@@ -71,18 +77,24 @@ class Guard:
             await send(message)
 
         answer = self._refused(scope) or await self._admitted(scope)
-        await (answer or self._app)(scope, receive, with_headers)
+        try:
+            await (answer or self._app)(scope, receive, with_headers)
+        except Exception:
+            if not begun:
+                await PlainTextResponse(_FAULT, 500, {"Connection": "close"})(scope, receive, with_headers)
+            raise  # into the server's log, which closes the connection
 
     def _refused(self, scope: Scope) -> Response | None:
         headers = HTTPConnection(scope).headers
         if headers.get("host") not in self._hosts:
             return PlainTextResponse("This server is called by another name than its own.", 403)
-        if scope["method"] in SAFE:
-            return None
-        site, origin = headers.get("sec-fetch-site"), headers.get("origin")
-        if site is not None and site not in ("same-origin", "none"):
-            return PlainTextResponse("This was asked for by a page of another server.", 403)
-        if (site is None or origin is not None) and urlsplit(origin or "").netloc not in self._hosts:
+        site, origin = headers.get("sec-fetch-site", "none"), headers.get("origin")
+        is_foreign = site not in ("same-origin", "none")
+        if scope["method"] in SAFE:  # other pages may lead here, and put nothing into theirs
+            return PlainTextResponse(_FOREIGN, 403) if is_foreign and headers.get("sec-fetch-dest") != "document" else None
+        if is_foreign:
+            return PlainTextResponse(_FOREIGN, 403)
+        if ("sec-fetch-site" not in headers or origin is not None) and urlsplit(origin or "").netloc not in self._hosts:
             return PlainTextResponse("This does not come from a page of this server.", 403)
         return None
 

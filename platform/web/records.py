@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 _VERSION = 1
-_BESIDE = ("uploads", "sources")  # what else the page keeps in its folder
 _TABLES = """
 create table upload (id text primary key, name text not null, size integer not null, begun real not null);
 create table project (name text primary key, made real not null);
@@ -36,6 +35,9 @@ class Upload:
     name: str
     size: int
     begun: float
+
+
+_BESIDE = ("uploads", "sources")  # what else the page keeps in its folder
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,34 @@ def test_forged_changes_are_refused(served: Served, cookie: str, method: str) ->
     assert 403 not in [status(served, method, "/uploads/x", {**own, **one}) for one in right]
 
 
+def test_other_pages_may_lead_here_and_put_nothing_into_theirs(served: Served, cookie: str) -> None:
+    own = {"Host": f"127.0.0.1:{served.site.port}", "Cookie": cookie}
+    for site in ("cross-site", "same-site"):
+        found = [
+            status(served, "GET", "/datasets", {**own, "Sec-Fetch-Site": site, "Sec-Fetch-Dest": what})
+            for what in ("document", "iframe", "image", "empty", "object", "")
+        ]
+        assert found == [200] + [403] * 5
+
+
+def test_a_fault_of_the_page_tells_nothing(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise RuntimeError(f"somewhere in {tmp_path}")
+
+    monkeypatch.setattr(served.site.watch, "all", fail)
+    for headers in ({}, {"HX-Request": "true"}, {"Accept": "application/json"}):
+        answer = served.get("/experiments", headers=headers)
+        assert (answer.status_code, answer.text.count("\n"), str(tmp_path) in answer.text) == (500, 0, False)
+        assert "fault of the page" in answer.text
+        assert {name: answer.headers[name] for name in HEADERS} == dict(HEADERS)
+        assert answer.headers["Cache-Control"] == "no-store"
+
+
+def test_a_socket_is_no_way_in(served: Served, cookie: str) -> None:
+    wish = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "x" * 22 + "=="}
+    assert status(served, "GET", "/nowhere", {"Host": f"127.0.0.1:{served.site.port}", "Cookie": cookie, **wish}) == 404
+
+
 def test_every_answer_forbids_scripts_of_others(served: Served) -> None:
     for path in ("/datasets", "/nowhere", "/static/page.js"):
         found = served.get(path).headers
