@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
@@ -38,14 +40,36 @@ async def enter(site: At, request: Request, said: Said) -> Response:
             site.sessions.end(request)  # of whoever used this browser before
         return token
 
+    return await _let_in(site, request, come_in, "people/login.html", "The name or the password is wrong.")
+
+
+@router.get("/password")
+def password(site: At, request: Request) -> Response:
+    _people(site)
+    return site.page(request, "people/password.html", wrong="")
+
+
+@router.post("/password")
+async def change_password(site: At, request: Request, said: Said) -> Response:
+    """Everybody's own: other browsers in which this person had come in have to come in anew."""
+    people, who, address = _people(site), request.scope["person"], _address(request)
+
+    def change() -> str | None:
+        return people.change(who, said.get("password", ""), said.get("new", ""), address)
+
+    return await _let_in(site, request, change, "people/password.html", "The password that you have had is another.")
+
+
+async def _let_in(site: Site, request: Request, work: Callable[[], str | None], again: str, wrong: str) -> Response:
+    """Gives the session of which the work makes the token, or the same form with what is wrong."""
     try:
-        token = await people.passwords.work(address, come_in)
+        token = await _people(site).passwords.work(_address(request), work)
     except LaterError as error:
-        answer = site.page(request, "people/login.html", error.status, wrong=str(error))
+        answer = site.page(request, again, error.status, wrong=str(error))
         answer.headers.update(error.headers)
         return answer
     if token is None:
-        return site.page(request, "people/login.html", 401, wrong="The name or the password is wrong.")
+        return site.page(request, again, 401, wrong=wrong)
     answer = site.to("/")
     site.sessions.give(answer, token, request)
     return answer

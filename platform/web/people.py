@@ -47,13 +47,27 @@ class People:
 
     def enter(self, name: str, password: str, address: str) -> str | None:
         """A new session's token; None: the name or the password is wrong. Raises LaterError: too many wrong ones of late."""
+        return self._sessions.begin(name) if self._is_right(name, password, address) else None
+
+    def change(self, who: Person, password: str, new: str, address: str) -> str | None:
+        """Gives somebody another password, and a new session's token; None: the old password is wrong.
+
+        Raises:
+            ConfigError: the new one cannot be used; LaterError: too many wrong ones of late.
+        """
+        if not self._is_right(who.name, password, address):
+            return None
+        self.add(who.name, new, who.role)
+        return self._sessions.begin(who.name)
+
+    def _is_right(self, name: str, password: str, address: str) -> bool:
         self._wrong.check(name, address)
         hashed = (self._records.person(name) or ("",))[0]
         if not self.passwords.is_right(password, hashed):
             self._wrong.add(name, address)
-            return None
+            return False
         self._wrong.forget(name, address)
-        return self._sessions.begin(name)
+        return True
 
     def remove(self, name: str) -> None:
         """Deletes an account and its sessions. Raises ConfigError: it is the owner's."""

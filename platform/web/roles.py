@@ -19,6 +19,7 @@ ROLES: Mapping[tuple[str, str], Role] = {  # by method and path of the route
     ("GET", "/datasets/{name}/delete"): "editor",
     ("POST", "/experiments/{name}/policy/act"): "viewer",
     ("POST", "/logout"): "viewer",
+    ("POST", "/password"): "viewer",
 }
 _REFUSED: Mapping[Role, str] = {
     "editor": "You may look here, and change nothing: ask the owner of this page.",

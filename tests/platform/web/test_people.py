@@ -68,6 +68,26 @@ def test_who_has_no_account_sees_the_way_in_and_nothing_else(served: Served) -> 
     )
 
 
+def test_everybody_has_a_password_of_their_own(served: Served) -> None:
+    """And whoever has it changes it: the owner, who made it, does not know it then, and other browsers are out."""
+    served.post("/people", {"name": "ed", "password": "what the owner said", "role": "viewer"})
+    here, elsewhere = (come_in(served, "ed", "what the owner said") for _ in range(2))
+    page = f"{served.url}/password"
+    for said, status, words in (
+        ({"password": "a wrong password", "new": "a new password"}, 401, "that you have had is another"),
+        ({"password": "what the owner said", "new": "short"}, 400, "10 to 200"),
+    ):
+        answer = here.post(page, said, timeout=60)
+        assert (answer.status_code, words in answer.text) == (status, True)
+    assert elsewhere.get(page, timeout=20).status_code == 200
+    said = {"name": "owner", "role": "owner", "password": "what the owner said", "new": "a new password"}
+    assert here.post(page, said, timeout=60).status_code == 200
+    found = [one.get(f"{served.url}/datasets", timeout=20) for one in (here, elsewhere, come_in(served, "ed", "a new password"))]
+    assert [one.url.endswith("/datasets") for one in found] == [True, False, True]
+    assert 'class="viewer"' in found[0].text
+    assert come_in(served, "ed", "what the owner said").get(f"{served.url}/datasets", timeout=20).url.endswith("/login")
+
+
 @pytest.mark.parametrize(
     ("name", "password", "role", "said"),
     [

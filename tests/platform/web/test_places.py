@@ -31,12 +31,12 @@ async def nothing(scope: Any, receive: Any, send: Any) -> None:
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ("/home/kim/logs/a.csv has no column.", "a.csv has no column."),
-        ("There is nothing at '/srv/lab/x'; did you mean '/srv/lab/y'?", "There is nothing at 'x'; did you mean 'y'?"),
+        ("/var/kim/logs/a.csv has no column.", "a.csv has no column."),
+        ("There is nothing at '/data/lab/x'; did you mean '/data/lab/y'?", "There is nothing at 'x'; did you mean 'y'?"),
         ("(/var/x/) and [/var/y], file:///var/z", "(x) and [y], z"),
         ('File "/usr/lib/python3/json/decoder.py", line 3', 'File "decoder.py", line 3'),
-        ("sqlite:////work/d3ray_results/mlflow.db", "mlflow.db"),
-        ("mlflow ui --uri=/work/runs:/other/runs", "mlflow ui --uri=runs:runs"),
+        ("sqlite:////var/d3ray_results/mlflow.db", "mlflow.db"),
+        ("mlflow ui --uri=/var/runs:/other/runs", "mlflow ui --uri=runs:runs"),
         ("/data", "data"),
         ("/My Folder/results/one/trials", "one/trials"),
         ("/My Folder/results", "results"),

@@ -44,6 +44,8 @@ ROUTES: Mapping[str, str] = {  # who may, and whoever is above
     "GET /experiments/{name}/policy/{format}": "viewer",
     "POST /experiments/{name}/policy/act": "viewer",
     "POST /logout": "viewer",
+    "GET /password": "viewer",
+    "POST /password": "viewer",
     "POST /datasets": "editor",
     "POST /datasets/shipped": "editor",
     "POST /datasets/{name}/again": "editor",
