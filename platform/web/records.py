@@ -173,13 +173,13 @@ class Records:
             db.execute("delete from session where until <= ?", (now,))
             db.execute("insert into session values (?, ?, ?)", (token, person, now + seconds))
 
-    def session(self, token: str, now: float) -> tuple[str, str] | None:
-        """Name and role of whose it is, while it lasts."""
+    def session(self, tokens: tuple[str, str], now: float) -> tuple[str, str] | None:
+        """Name and role of whose it is that is kept as either, while it lasts."""
         with self._open() as db:
-            asked = "select name, role from session join person on person = name where token = ? and until > ?"
-            return db.execute(asked, (token, now)).fetchone()
+            asked = "select name, role from session join person on person = name where token in (?, ?) and until > ?"
+            return db.execute(asked, (*tokens, now)).fetchone()
 
-    def end_session(self, token: str) -> None:
-        """Forgets one, if there is such."""
+    def end_session(self, tokens: tuple[str, str]) -> None:
+        """Forgets what is kept as either."""
         with self._open() as db:
-            db.execute("delete from session where token = ?", (token,))
+            db.execute("delete from session where token in (?, ?)", tokens)

@@ -34,22 +34,25 @@ OWNER = Person("owner", "owner")  # whoever has the printed link
 
 
 class Sessions:
-    """Those of a page. Whoever starts it anew has a new link, so the owner's sessions of before end; others go on.
+    """Those of a page. Whoever starts it anew has a new link, so the owner's sessions of before are none any more; others go on.
 
     Args:
         records: Where hashes of their tokens are kept.
+        link: The token of the printed link.
         cookie: Name of the cookie.
         path: Of the addresses to which browsers send it.
     """
 
-    def __init__(self, records: Records, cookie: str, path: str) -> None:
-        self._records, self._cookie, self._path = records, cookie, path
-        records.keep_person(OWNER.name, "", OWNER.role)  # without a password nobody comes in by this name
+    def __init__(self, records: Records, link: str, cookie: str, path: str) -> None:
+        self._records, self._link, self._cookie, self._path = records, link, cookie, path
+        if records.person(OWNER.name) is None:
+            records.keep_person(OWNER.name, "", OWNER.role)  # without a password nobody comes in by this name
 
     def begin(self, name: str) -> str:
         """A new session's token."""
         token = secrets.token_urlsafe(32)
-        self._records.keep_session(_hash(token), name, time.time(), SECONDS)
+        others, owners = self._hashes(token)
+        self._records.keep_session(owners if name == OWNER.name else others, name, time.time(), SECONDS)
         return token
 
     def give(self, answer: Response, token: str, asked: HTTPConnection) -> None:
@@ -64,18 +67,19 @@ class Sessions:
     def person(self, asked: HTTPConnection) -> Person | None:
         """Who asks; None: nobody who was let in."""
         token = asked.cookies.get(self._cookie)
-        found = self._records.session(_hash(token), time.time()) if token else None
+        found = self._records.session(self._hashes(token), time.time()) if token else None
         return None if found is None else Person(found[0], cast("Role", found[1]))
 
     def end(self, asked: HTTPConnection) -> None:
         """Ends that of whoever asks."""
         if token := asked.cookies.get(self._cookie):
-            self._records.end_session(_hash(token))
+            self._records.end_session(self._hashes(token))
 
     def take(self, answer: Response) -> None:
         """Takes the cookie back."""
         answer.delete_cookie(self._cookie, path=self._path)
 
-
-def _hash(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()  # of a random token; a password's hash is slow instead
+    def _hashes(self, token: str) -> tuple[str, str]:
+        """What is kept of it if it is somebody's with an account, and if it is the owner's, which ends with the link."""
+        others, owners = (hashlib.sha256(f"{link}{token}".encode()).hexdigest() for link in ("", self._link))
+        return others, owners

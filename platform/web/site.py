@@ -83,7 +83,7 @@ class Site:
     @cached_property
     def sessions(self) -> Sessions:
         """Of those who came in; cookies know no ports, so its own is in the cookie's name."""
-        return Sessions(self.records, f"d3ray_{self.port}", self.base or "/")
+        return Sessions(self.records, self.token, f"d3ray_{self.port}", self.base or "/")
 
     @cached_property
     def watch(self) -> Watch:
