@@ -96,7 +96,7 @@ def main() -> None:
     ]
     while not all(handle.status().updates for handle in handles):
         time.sleep(0.5)
-    cookies = {f"d3ray_{url.rpartition(':')[2]}": token}
+    cookies = requests.get(f"{url}/?token={token}", allow_redirects=False, timeout=30).cookies.get_dict()
 
     def state(session: requests.Session) -> None:
         assert session.get(f"{url}/experiments/{handles[0].name}/state", cookies=cookies, timeout=30).status_code == 200

@@ -21,7 +21,7 @@ class WebConfig(JobConfig):
     host: str = option("127.0.0.1", "address that it binds; another than this machine's own is open to the network")
     allowed_hosts: tuple[str, ...] = option((), "further names, with their ports, by which browsers call it, as page.example:443")
     base: str = option("", "path below which a proxy shows it, as /d3ray")
-    proxies: str | None = option(None, "addresses of proxies whose X-Forwarded headers are believed, comma-separated")
+    proxies: str | None = option(None, "addresses or networks of proxies whose X-Forwarded headers are believed, comma-separated")
     accounts: bool = option(False, "people come in by name and password, as viewers or editors; the printed link is the owner's")
     most_upload: float = option(20.0, "GB of an uploaded file, at most", gt=0)
     most_running: int = option(8, "experiments that may run at once", gt=0)
@@ -49,10 +49,8 @@ def run(config: WebConfig) -> WebResult:
         raise ConfigError(f"base is {config.base!r}; it begins with a slash and ends without one, as /d3ray.")
     with listening(config.host, config.port) as listener:
         with storage_errors("written", config.home):
-            home = Path(config.home).expanduser().absolute()
-            home.mkdir(parents=True, exist_ok=True)
             site = Site(
-                home=home,
+                home=Path(config.home).expanduser().absolute(),
                 datasets=absolute(config.datasets),
                 storage=absolute(config.storage),
                 beside=str(Path.cwd()),
@@ -67,6 +65,8 @@ def run(config: WebConfig) -> WebResult:
             )
             app = application(site)
         print(f"Open {site.link}\nCtrl-C stops the page; what runs goes on.", flush=True)  # `say` would leave out the token
+        if (config.base or config.allowed_hosts) and config.proxies is None:
+            print("Behind a proxy say which it is, as proxies=127.0.0.1: else all who come have its address.", flush=True)
         with suppress(KeyboardInterrupt):  # which is how it ends
             server(app, config.host, site.port, proxies=config.proxies).run(sockets=[listener])
     return WebResult(made="The page has stopped; what it started goes on.")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from ...data.errors import ConfigError
-from .people import SESSION_SECONDS, People
+from .passwords import LaterError
+from .people import People
 from .site import At, Said, Site
 
 router = APIRouter()
@@ -18,35 +21,65 @@ def _people(site: Site) -> People:
     return site.people
 
 
+def _address(request: Request) -> str:
+    return request.client.host if request.client else ""
+
+
 @router.get("/login")
 def login(site: At, request: Request) -> Response:
     return site.page(request, "people/login.html", wrong="")
 
 
 @router.post("/login")
-def enter(site: At, request: Request, said: Said) -> Response:
-    people = _people(site)
+async def enter(site: At, request: Request, said: Said) -> Response:
+    people, address = _people(site), _address(request)
+
+    def come_in() -> str | None:
+        token = people.enter(said.get("name", ""), said.get("password", ""), address)
+        if token is not None:
+            site.sessions.end(request)  # of whoever used this browser before
+        return token
+
+    return await _let_in(site, request, come_in, "people/login.html", "The name or the password is wrong.")
+
+
+@router.get("/password")
+def password(site: At, request: Request) -> Response:
+    _people(site)
+    return site.page(request, "people/password.html", wrong="")
+
+
+@router.post("/password")
+async def change_password(site: At, request: Request, said: Said) -> Response:
+    """Everybody's own: other browsers in which this person had come in have to come in anew."""
+    people, who, address = _people(site), request.scope["person"], _address(request)
+
+    def change() -> str | None:
+        return people.change(who, said.get("password", ""), said.get("new", ""), address)
+
+    return await _let_in(site, request, change, "people/password.html", "The password that you have had is another.")
+
+
+async def _let_in(site: Site, request: Request, work: Callable[[], str | None], again: str, wrong: str) -> Response:
+    """Gives the session of which the work makes the token, or the same form with what is wrong."""
     try:
-        token = people.enter(said.get("name", ""), said.get("password", ""))
-        wrong = "" if token else "The name or the password is wrong."
-    except ConfigError as error:
-        token, wrong = None, str(error)
+        token = await _people(site).passwords.work(_address(request), work)
+    except LaterError as error:
+        answer = site.page(request, again, error.status, wrong=str(error))
+        answer.headers.update(error.headers)
+        return answer
     if token is None:
-        return site.page(request, "people/login.html", 401, wrong=wrong)
+        return site.page(request, again, 401, wrong=wrong)
     answer = site.to("/")
-    secure = request.url.scheme == "https"
-    answer.set_cookie(
-        site.session_cookie, token, max_age=SESSION_SECONDS, httponly=True, samesite="strict", path=site.base or "/", secure=secure
-    )
+    site.sessions.give(answer, token, request)
     return answer
 
 
 @router.post("/logout")
 def leave(site: At, request: Request) -> Response:
-    if site.people is not None:
-        site.people.leave(request.cookies.get(site.session_cookie, ""))
     answer = site.to("/login")
-    answer.delete_cookie(site.session_cookie, path=site.base or "/")
+    site.sessions.end(request)
+    site.sessions.take(answer)
     return answer
 
 
@@ -56,13 +89,12 @@ def everybody(site: At, request: Request) -> Response:
 
 
 @router.post("/people")
-def change(site: At, request: Request, said: Said) -> Response:
-    """Makes or changes an account, or removes one; the owner's to do."""
-    people = _people(site)
-    if request.scope["person"].role != "owner":
-        raise ConfigError("Accounts are the owner's to make: whoever started the page has a link that lets in as such.")
+async def change(site: At, request: Request, said: Said) -> Response:
+    """Makes or changes an account, or removes one."""
+    people, name = _people(site), said.get("name", "").strip()
     if said.get("do") == "remove":
-        people.remove(said.get("name", ""))
+        people.remove(name)
     else:
-        people.add(said.get("name", "").strip(), said.get("password", ""), said.get("role", ""))
+        password, role = said.get("password", ""), said.get("role", "")
+        await people.passwords.work(_address(request), lambda: people.add(name, password, role))
     return site.to("/people")

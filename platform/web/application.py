@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
@@ -17,6 +17,9 @@ from starlette.exceptions import HTTPException
 from ...data.errors import D3rayError, StorageError
 from . import accounts, compare, datasets, experiments, policies, projects, queue, tus
 from .guard import Guard
+from .passwords import LaterError
+from .places import Places
+from .roles import check_role
 from .site import Site
 
 _HERE = Path(__file__).parent
@@ -32,14 +35,19 @@ def application(site: Site) -> FastAPI:
         yield
         waiting.cancel()
 
-    app = FastAPI(title="d3ray", lifespan=alive, docs_url=None, redoc_url=None, openapi_url=None)
+    dependencies = [Depends(check_role)]
+    app = FastAPI(title="d3ray", lifespan=alive, dependencies=dependencies, docs_url=None, redoc_url=None, openapi_url=None)
     app.mount("/static", _Static(directory=_HERE / "static"), "static")
     for room in (tus, datasets, policies, experiments, compare, projects, accounts):
         app.include_router(room.router)
     app.state.site = site
     site.uploads.folder.mkdir(exist_ok=True)  # its records and folders are made now, and not by two requests at once
     hosts = {f"{name}:{site.port}" for name in ("127.0.0.1", "localhost", "[::1]", site.host)} | set(site.hosts)
-    app.add_middleware(Guard, token=site.token, hosts=hosts, port=site.port, base=site.base, people=site.people)
+    known = (str(site.home), site.datasets, site.storage, site.beside or "", str(Path.home()))
+    app.add_middleware(Places, known=known)  # behind the guard, which knows who asks
+    app.add_middleware(
+        Guard, token=site.token, sessions=site.sessions, hosts=hosts, base=site.base, accounts=site.people is not None
+    )
 
     @app.get("/")
     def home() -> Response:
@@ -52,11 +60,15 @@ def application(site: Site) -> FastAPI:
         if "hx-request" in request.headers:  # htmx shows no answer that is an error
             return site.page(request, "sentence.html", sentence=sentence)
         typed = request.method not in ("GET", "HEAD")  # else nothing was sent that could be changed or lost
-        return site.page(request, "error.html", status, sentence=sentence, missing=status == _NOT_FOUND, typed=typed)
+        page = site.page(request, "error.html", status, sentence=sentence, missing=status == _NOT_FOUND, typed=typed)
+        page.headers.update(headers or {})
+        return page
 
     @app.exception_handler(D3rayError)
     def mendable(request: Request, error: D3rayError) -> Response:
         named = request.path_params.get("name")  # in a form a name that is not there is what was typed
+        if isinstance(error, LaterError):
+            return answer(request, str(error), error.status, error.headers)
         if error.missing and (named is not None or request.method in ("GET", "HEAD")):
             return answer(request, str(error), _NOT_FOUND)
         return answer(request, str(error), 503 if isinstance(error, StorageError) else 400)

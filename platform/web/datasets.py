@@ -130,7 +130,7 @@ def steps(site: At, name: str, index: int) -> Response:
 @router.get("/{name}/episodes/{index}/{step}.png")
 def image(site: At, name: str, index: int, step: int) -> Response:
     content = site.watch.dataset(name).image(index, step)
-    return Response(content, media_type="image/png", headers={"Cache-Control": "private, max-age=3600"})
+    return Response(content, media_type="image/png")
 
 
 @router.post("/{name}/again")

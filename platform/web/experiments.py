@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
@@ -24,7 +24,10 @@ from .site import At, Pairs, Said
 from .watching import ROWS_SECONDS
 
 _LOG_CHARACTERS = 20_000
-_OF_REPORTS = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"  # pages that stand alone, and do nothing
+_OF_REPORTS = (  # pages that stand alone, and do nothing
+    "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; frame-ancestors 'none'; "
+    "base-uri 'none'"
+)
 
 router = APIRouter(prefix="/experiments")
 
@@ -67,13 +70,15 @@ def plan(site: At, request: Request, pairs: Pairs) -> Response:
 
 @router.post("/part/{path:path}")
 def part(site: At, request: Request, path: str, said: Said) -> Response:
-    about = d3ray.algorithm(said["algorithm"])
+    about = d3ray.algorithm(said.get("algorithm", ""))
     above = path.removeprefix("algorithm.").split(".")
-    chosen: dict[str, Any] = {"name": said[path]} if said[path] else {}
+    chosen: dict[str, Any] = {"name": said[path]} if said.get(path) else {}
     for name in reversed(above[1:]):
         chosen = {name: chosen}
     values, start = {above[0]: chosen or None}, beginning(about, said.get("preset", ""))
-    found = next(one for one in fields(about.settings, values, start, "algorithm.") if one.path == f"algorithm.{above[0]}")
+    found = next((one for one in fields(about.settings, values, start, "algorithm.") if one.path == f"algorithm.{above[0]}"), None)
+    if found is None:
+        raise ConfigError(f"{about.name} has no setting {above[0][:80]!r}.", missing=True)
     return site.page(request, "experiments/settings.html", groups={}, children=found.children)
 
 
@@ -131,7 +136,11 @@ def rows(site: At, name: str) -> Response:
     return JSONResponse(site.watch.rows(name))
 
 
-@router.get("/{name}/events", response_class=EventSourceResponse)
+def _exists(site: At, name: str) -> None:
+    site.watch.handle(name)
+
+
+@router.get("/{name}/events", response_class=EventSourceResponse, dependencies=[Depends(_exists)])  # which cannot say it any more
 async def events(site: At, name: str) -> AsyncIterator[ServerSentEvent]:
     """Rows that this viewer has not seen, until nothing more will come."""
     seen: dict[tuple[str, int], int] = {}

@@ -1,4 +1,4 @@
-"""Who may ask: a browser that was given the token, at a name of this server, from a page of this server; and what answers carry."""
+"""Who may ask: a browser that was let in, at a name of this server, from a page of this server; and what answers carry."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import hmac
 from collections.abc import Iterable, Mapping
 from urllib.parse import parse_qsl, urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import cookie_parser
+from fastapi.concurrency import run_in_threadpool
+from starlette.datastructures import MutableHeaders
+from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .people import OWNER, People
+from .roles import SAFE, WAYS_IN
+from .sessions import OWNER, Sessions
 
 _CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; "
@@ -25,86 +27,96 @@ HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _PRIVATE = "no-store"
-_DAY = 86400
-_SAFE = ("GET", "HEAD")
-_ANYBODY = ("/policy/act", "/experiments/check", "/logout")  # what is sent, and changes nothing of others
+_FAULT = "This went wrong, by a fault of the page: whoever started it finds in its log what it was."
+_FOREIGN = "This was asked for by a page of another server."
+_NO_WAY_IN = "Open the address that `d3ray web` printed: it lets this browser in."
 
 
 class Guard:
     """Stands before an application.
 
     The order is: the name by which the server is called, which a foreign page that had a name resolve to this machine gets wrong;
-    then from where a change is asked for, which a forged form gets wrong; then the token.
+    then from where a change is asked for, which a forged form gets wrong; then the session. What a role may do the application
+    knows, once it knows the route.
 
     Args:
         app: What is guarded.
-        token: That the printed link has; it becomes a cookie.
+        token: That the printed link has; whoever opens it gets a session of the owner's.
+        sessions: Of those who were let in.
         hosts: Names, with their ports, by which this server may be called.
-        port: Of the server; cookies know no ports, so its own is in the cookie's name.
         base: Path below which a proxy shows the page; empty: none.
-        people: Who may come in beside whoever has the token; None: nobody.
+        accounts: Whether there is another way in than the link.
     """
 
     def __init__(
-        self, app: ASGIApp, *, token: str, hosts: Iterable[str], port: int, base: str = "", people: People | None = None
+        self, app: ASGIApp, *, token: str, sessions: Sessions, hosts: Iterable[str], base: str = "", accounts: bool = False
     ) -> None:
-        self._app, self._token, self._base, self._people = app, token, base, people
-        self._hosts, self._cookie = frozenset(hosts), f"d3ray_{port}"
+        self._app, self._token, self._sessions, self._base, self._accounts = app, token, sessions, base, accounts
+        self._hosts = {known for host in hosts for known in (host, *_by_default(host))}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers itself, or lets the application."""
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
+        if scope["type"] != "http":
             return
 
         if self._base and scope["path"].startswith(f"{self._base}/"):  # a proxy may take the path off, or leave it
             scope = {**scope, "path": scope["path"].removeprefix(self._base)}
 
+        begun = False
+
         async def with_headers(message: Message) -> None:
+            nonlocal begun
             if message["type"] == "http.response.start":
+                begun = True
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
                 headers.setdefault("Cache-Control", _PRIVATE)
             await send(message)
 
-        answer = self._refused(scope) or self._admitted(scope)
-        await (answer or self._app)(scope, receive, with_headers)
+        answer = self._refused(scope) or await self._admitted(scope)
+        try:
+            await (answer or self._app)(scope, receive, with_headers)
+        except Exception:
+            if not begun:
+                await PlainTextResponse(_FAULT, 500, {"Connection": "close"})(scope, receive, with_headers)
+            raise  # into the server's log, which closes the connection
 
     def _refused(self, scope: Scope) -> Response | None:
-        headers = Headers(scope=scope)
+        headers = HTTPConnection(scope).headers
         if headers.get("host") not in self._hosts:
             return PlainTextResponse("This server is called by another name than its own.", 403)
-        if scope["method"] in _SAFE:
-            return None
-        site, origin = headers.get("sec-fetch-site"), headers.get("origin")
-        if site is not None and site not in ("same-origin", "none"):
-            return PlainTextResponse("This was asked for by a page of another server.", 403)
-        if (site is None or origin is not None) and urlsplit(origin or "").netloc not in self._hosts:
+        site, origin = headers.get("sec-fetch-site", "none"), headers.get("origin")
+        is_foreign = site not in ("same-origin", "none")
+        if scope["method"] in SAFE:  # other pages may lead here, and put nothing into theirs
+            return PlainTextResponse(_FOREIGN, 403) if is_foreign and headers.get("sec-fetch-dest") != "document" else None
+        if is_foreign:
+            return PlainTextResponse(_FOREIGN, 403)
+        if ("sec-fetch-site" not in headers or origin is not None) and urlsplit(origin or "").netloc not in self._hosts:
             return PlainTextResponse("This does not come from a page of this server.", 403)
         return None
 
-    def _admitted(self, scope: Scope) -> Response | None:
+    async def _admitted(self, scope: Scope) -> Response | None:
+        asked, path = HTTPConnection(scope), scope["path"]
         query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
-        if "token" in query and self._is_token(query["token"]):
-            answer = RedirectResponse(self._base + scope["path"], 303)  # the token leaves the address bar, and its history
-            path = self._base or "/"
-            answer.set_cookie(self._cookie, self._token, max_age=30 * _DAY, httponly=True, samesite="strict", path=path)
+        if "token" in query and hmac.compare_digest(query["token"].encode(), self._token.encode()):
+            answer = RedirectResponse(f"{self._base}/{path.lstrip('/')}", 303)  # the token leaves the address bar, and its history
+            self._sessions.give(answer, await run_in_threadpool(self._sessions.begin, OWNER.name), asked)
             return answer
-        cookies, path = cookie_parser(Headers(scope=scope).get("cookie", "")), scope["path"]
-        person = OWNER if self._is_token(cookies.get(self._cookie, "")) else None
-        if person is None and self._people is not None:
-            person = self._people.of(cookies.get(f"{self._cookie}_session", ""))
-        scope["person"] = person
-        if person is None and self._people is not None and (path == "/login" or path.startswith("/static/")):
+        person = scope["person"] = self._sessions.person(asked)
+        if person is not None or path in WAYS_IN or path.startswith("/static/"):
             return None
-        if person is None and self._people is not None and scope["method"] in _SAFE:
-            return RedirectResponse(f"{self._base}/login", 303)
-        if person is None:
-            return PlainTextResponse("Open the address that `d3ray web` printed: it lets this browser in.", 401)
-        if scope["method"] not in _SAFE and not person.may_change and not path.endswith(_ANYBODY):
-            return PlainTextResponse("You may look here, and change nothing: ask the owner of this page.", 403)
-        return None
+        login = f"{self._base}/login"
+        if "hx-request" in asked.headers:  # a part of a page would show the whole of another one
+            return PlainTextResponse(_NO_WAY_IN, 401, {"HX-Redirect": login})
+        if self._accounts and scope["method"] in SAFE:
+            return RedirectResponse(login, 303)
+        return PlainTextResponse(_NO_WAY_IN, 401)
 
-    def _is_token(self, said: str) -> bool:
-        return hmac.compare_digest(said.encode(), self._token.encode())
+
+def _by_default(host: str) -> list[str]:
+    """What browsers call a name whose port is a scheme's own: without it."""
+    name, _, port = host.rpartition(":")
+    return [name] if port in ("80", "443") else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import urlencode
 
 from fastapi import APIRouter
 from fastapi.responses import Response
@@ -32,4 +33,4 @@ def change(site: At, said: Said) -> Response:
         site.records.add_project(name)
     if name and member:
         site.records.put(name, kind, member)
-    return site.to(f"/{_KINDS[kind]}/{member}" if member else f"/{_KINDS[kind]}?project={name}")
+    return site.to(f"/{_KINDS[kind]}/{member}" if member else f"/{_KINDS[kind]}?{urlencode({'project': name})}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -54,7 +55,8 @@ async def run(site: Site) -> None:
     while True:
         await asyncio.sleep(_LOOK_SECONDS)
         if site.records.waiting():
-            await asyncio.to_thread(step, site)
+            with suppress(D3rayError):  # the storage or the cluster is away: they are asked again
+                await asyncio.to_thread(step, site)
 
 
 def _has_room(site: Site) -> bool:

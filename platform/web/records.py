@@ -9,7 +9,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,9 @@ class Upload:
     begun: float
 
 
+_BESIDE = ("uploads", "sources")  # what else the page keeps in its folder
+
+
 @dataclass(frozen=True)
 class Waiting:
     """An experiment that is to begin once there is room; `reason` says why it could not."""
@@ -50,10 +53,18 @@ class Waiting:
 
 
 class Records:
-    """The file; each call opens it anew, so that any thread may."""
+    """The file; each call opens it anew, so that any thread may. It is for its owner alone, as is what SQLite puts beside it."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
+        folder = file.parent
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if all(one.name in _BESIDE or one.name.startswith(file.name) for one in folder.iterdir()):  # it is the page's own
+            folder.chmod(0o700)
+        file.touch(mode=0o600)
+        for one in folder.glob(f"{file.name}*"):
+            with suppress(FileNotFoundError):  # a journal's change has ended meanwhile
+                one.chmod(0o600)
         with self._open() as db:
             if db.execute("pragma user_version").fetchone()[0] < _VERSION:
                 db.executescript(f"begin; {_TABLES} pragma user_version = {_VERSION}; commit;")
@@ -156,18 +167,19 @@ class Records:
         with self._open() as db:
             db.execute("delete from person where name = ?", (name,))
 
-    def keep_session(self, token: str, person: str, until: float) -> None:
-        """A session, by the hash of its token."""
+    def keep_session(self, token: str, person: str, now: float, seconds: float) -> None:
+        """A session, by the hash of its token, for so many seconds; those that have run out are forgotten."""
         with self._open() as db:
-            db.execute("insert into session values (?, ?, ?)", (token, person, until))
+            db.execute("delete from session where until <= ?", (now,))
+            db.execute("insert into session values (?, ?, ?)", (token, person, now + seconds))
 
-    def session(self, token: str, now: float) -> tuple[str, str] | None:
-        """Name and role of whose it is, while it lasts."""
+    def session(self, tokens: tuple[str, str], now: float) -> tuple[str, str] | None:
+        """Name and role of whose it is that is kept as either, while it lasts."""
         with self._open() as db:
-            asked = "select name, role from session join person on person = name where token = ? and until > ?"
-            return db.execute(asked, (token, now)).fetchone()
+            asked = "select name, role from session join person on person = name where token in (?, ?) and until > ?"
+            return db.execute(asked, (*tokens, now)).fetchone()
 
-    def end_session(self, token: str) -> None:
-        """Forgets one."""
+    def end_session(self, tokens: tuple[str, str]) -> None:
+        """Forgets what is kept as either."""
         with self._open() as db:
-            db.execute("delete from session where token = ?", (token,))
+            db.execute("delete from session where token in (?, ?)", tokens)

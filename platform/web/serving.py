@@ -81,6 +81,7 @@ def server(app: FastAPI, host: str, port: int, *, proxies: str | None = None) ->
             host=host,
             port=port,
             http=Punctual,
+            ws="none",
             access_log=False,  # it would print the token
             log_level="warning",
             server_header=False,

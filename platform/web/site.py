@@ -23,6 +23,7 @@ from .. import api as d3ray
 from ..words import count, level_name, size_text, time_text
 from .people import People
 from .records import Records
+from .sessions import Sessions
 from .uploads import Uploads
 from .watching import Watch
 
@@ -67,7 +68,6 @@ class Site:
     @cached_property
     def records(self) -> Records:
         """What only the page knows."""
-        self.home.mkdir(parents=True, exist_ok=True)
         return Records(self.home / "page.sqlite")
 
     @cached_property
@@ -78,12 +78,12 @@ class Site:
     @cached_property
     def people(self) -> People | None:
         """Who may come in by name. Raises ConfigError: argon2 is not installed."""
-        return People(self.records) if self.accounts else None
+        return People(self.records, self.sessions) if self.accounts else None
 
-    @property
-    def session_cookie(self) -> str:
-        """Of whoever came in by name; cookies know no ports."""
-        return f"d3ray_{self.port}_session"
+    @cached_property
+    def sessions(self) -> Sessions:
+        """Of those who came in; cookies know no ports, so its own is in the cookie's name."""
+        return Sessions(self.records, self.token, f"d3ray_{self.port}", self.base or "/")
 
     @cached_property
     def watch(self) -> Watch:
@@ -121,7 +121,7 @@ class Site:
         """A sentence without the folders in which this machine keeps what it speaks of."""
         for folder in (self.home / "sources", self.home, Path(self.datasets)):
             sentence = re.sub(rf"{re.escape(str(folder))}/([^/\s]+/)?", "" if folder.name == "sources" else r"\1", sentence)
-        with suppress(D3rayError):  # which may be what the sentence is about
+        with suppress(D3rayError, OSError, ValueError):  # which may be what the sentence is about
             for one in self.watch.datasets() if "/" in sentence else ():
                 if one.elsewhere:
                     sentence = re.sub(rf"{re.escape(one.folder)}(?![\w+-])", one.name, sentence)
@@ -178,7 +178,7 @@ async def form(request: Request) -> list[tuple[str, str]]:
     return [(name, value.replace("\r\n", "\n")) for name, value in pairs]
 
 
-def _of(request: Request) -> Site:
+async def _of(request: Request) -> Site:
     return request.app.state.site
 
 
@@ -186,7 +186,7 @@ At = Annotated[Site, Depends(_of)]
 Pairs = Annotated[list[tuple[str, str]], Depends(form)]  # of what a form says, in its order; names may come again
 
 
-def _by_name(pairs: Pairs) -> dict[str, str]:
+async def _by_name(pairs: Pairs) -> dict[str, str]:
     return dict(pairs)
 
 

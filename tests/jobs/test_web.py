@@ -81,6 +81,15 @@ def test_killed_in_an_upload_and_a_training_everything_is_found_again(tmp_path: 
     assert "what it started goes on" in second.process.stdout.read()  # pyright: ignore[reportOptionalMemberAccess]
 
 
+@pytest.mark.parametrize(("more", "is_told"), [([], True), (["proxies=127.0.0.1"], False)])
+def test_behind_a_proxy_that_is_not_named(tmp_path: Path, pages: list[Page], more: list[str], is_told: bool) -> None:
+    """Everybody would have its address, by which wrong passwords are counted."""
+    page = Page(tmp_path, pages, "allowed_hosts=[page.example:443]", *more)
+    page.end(signal.SIGINT)
+    assert ("proxies=127.0.0.1" in page.process.stdout.read()) == is_told  # pyright: ignore[reportOptionalMemberAccess]
+    assert (tmp_path / "d3ray_web").stat().st_mode & 0o777 == 0o700
+
+
 def test_a_port_that_is_taken(tmp_path: Path, pages: list[Page]) -> None:
     first = Page(tmp_path, pages)
     port = first.url.rpartition(":")[2]

@@ -25,6 +25,11 @@ class Served:
     url: str
     session: requests.Session
 
+    @property
+    def cookie(self) -> str:
+        """As a browser that was let in sends it."""
+        return "; ".join(f"{one.name}={one.value}" for one in self.session.cookies)
+
     def get(self, path: str, **kwargs: Any) -> requests.Response:
         return self.session.get(self.url + path, timeout=60, **kwargs)
 
@@ -55,13 +60,13 @@ class Served:
 
 
 @contextmanager
-def serving(folder: Path, **about: Any) -> Iterator[Served]:
+def serving(folder: Path, *, proxies: str | None = None, **about: Any) -> Iterator[Served]:
     """A page over folders below `folder`."""
     with listening("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
         places = {"home": folder / "web", "datasets": str(folder / "datasets"), "storage": str(folder / "results")}
         site = Site(**{**places, "port": port, **about})
-        running = server(application(site), "127.0.0.1", port)
+        running = server(application(site), "127.0.0.1", port, proxies=proxies)
         thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         while not running.started:
@@ -69,7 +74,7 @@ def serving(folder: Path, **about: Any) -> Iterator[Served]:
         session = requests.Session()
         session.headers["Accept"] = "text/html"
         found = Served(site, f"http://127.0.0.1:{port}", session)
-        assert session.get(site.link, timeout=60).status_code == 200
+        assert session.get(site.link, timeout=60, allow_redirects=False).status_code == 303
         yield found
         session.close()
         running.should_exit = True

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from ..results.fake_experiment import write_experiment
-from .site_server import Served
+from .site_server import Served, serving
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -161,6 +161,35 @@ def test_two_browsers_see_the_same(chromium: Any, tab: Any, served: Served) -> N
     tab.click("text=cartpole-replay")
     playwright.expect(other.locator("a:text-is('cartpole-replay')")).to_be_visible(timeout=60_000)
     other.context.close()
+
+
+def test_people_come_in_and_go_out(chromium: Any, tmp_path: Path) -> None:
+    """In one tab; another one that is open is led to the way in by itself."""
+    pytest.importorskip("argon2", reason="argon2 is not installed")
+    with serving(tmp_path, accounts=True) as served:
+        served.site.people.add("ottilie", "a long password", "viewer")  # pyright: ignore[reportOptionalMemberAccess]
+        context = chromium.new_context(viewport={"width": 400, "height": 900})
+        page, other = context.new_page(), context.new_page()
+        complaints: list[str] = []
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(f"{served.url}/datasets")
+        page.fill("#name", "ottilie")
+        page.fill("#password", "a long password")
+        page.click("button:text-is('Come in')")
+        playwright.expect(page.locator(".where")).to_contain_text("ottilie")
+        playwright.expect(page.locator("#files")).to_have_count(0)
+        for path in ("/experiments", "/compare", "/datasets"):
+            page.goto(served.url + path)
+            assert page.evaluate("document.documentElement.scrollWidth") <= 400
+        other.goto(f"{served.url}/experiments")
+        page.click("text=Go out")
+        playwright.expect(page.locator("h1")).to_have_text("Come in")
+        other.wait_for_url("**/login", timeout=60_000)
+        page.goto(served.site.link)  # the owner, in the same browser
+        page.click("text=Go out")
+        playwright.expect(page.locator("h1")).to_have_text("Come in")
+        context.close()
+        assert complaints == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -30,22 +30,14 @@ def status(served: Served, method: str, path: str, headers: dict[str, str]) -> i
 
 @pytest.fixture
 def cookie(served: Served) -> str:
-    return f"d3ray_{served.site.port}={served.site.token}"
+    return served.cookie
 
 
 def test_nobody_comes_in_without_the_token(served: Served) -> None:
-    for path in ("/", "/datasets", "/experiments", "/static/style.css", "/uploads/x", "/nowhere"):
+    for path in ("/", "/datasets", "/experiments", "/uploads/x", "/nowhere"):
         assert requests.get(served.url + path, timeout=20, allow_redirects=False).status_code == 401
     wrong = requests.get(served.url + "/?token=guess", timeout=20)
     assert (wrong.status_code, "d3ray web" in wrong.text) == (401, True)
-
-
-def test_the_token_leaves_the_address_and_becomes_a_cookie(served: Served) -> None:
-    answer = requests.get(served.site.link, timeout=20, allow_redirects=False)
-    assert (answer.status_code, answer.headers["location"]) == (303, "/")
-    said = answer.headers["set-cookie"]
-    assert said.startswith(f"d3ray_{served.site.port}=")
-    assert {"HttpOnly", "SameSite=strict"} <= {part.strip() for part in said.split(";")}
 
 
 def test_other_names_of_the_server_are_refused(served: Served, cookie: str) -> None:
@@ -53,6 +45,7 @@ def test_other_names_of_the_server_are_refused(served: Served, cookie: str) -> N
     port = served.site.port
     for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", f"127.0.0.1:{port + 1}", ""):
         assert status(served, "GET", "/datasets", {"Host": host, "Cookie": cookie}) == 403
+    assert status(served, "GET", "/datasets", {"Host": f"127.0.0.1:{port}", "Cookie": cookie.replace("=", "=x")}) == 401
     for host in (f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}"):
         assert status(served, "GET", "/datasets", {"Host": host, "Cookie": cookie}) == 200
 
@@ -72,6 +65,34 @@ def test_forged_changes_are_refused(served: Served, cookie: str, method: str) ->
     assert [status(served, method, "/uploads/x", {**own, **one}) for one in forged] == [403] * len(forged)
     right = [{"Origin": served.url}, {"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "same-origin", "Origin": served.url}]
     assert 403 not in [status(served, method, "/uploads/x", {**own, **one}) for one in right]
+
+
+def test_other_pages_may_lead_here_and_put_nothing_into_theirs(served: Served, cookie: str) -> None:
+    own = {"Host": f"127.0.0.1:{served.site.port}", "Cookie": cookie}
+    for site in ("cross-site", "same-site"):
+        found = [
+            status(served, "GET", "/datasets", {**own, "Sec-Fetch-Site": site, "Sec-Fetch-Dest": what})
+            for what in ("document", "iframe", "image", "empty", "object", "")
+        ]
+        assert found == [200] + [403] * 5
+
+
+def test_a_fault_of_the_page_tells_nothing(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise RuntimeError(f"somewhere in {tmp_path}")
+
+    monkeypatch.setattr(served.site.watch, "all", fail)
+    for headers in ({}, {"HX-Request": "true"}, {"Accept": "application/json"}):
+        answer = served.get("/experiments", headers=headers)
+        assert (answer.status_code, answer.text.count("\n"), str(tmp_path) in answer.text) == (500, 0, False)
+        assert "fault of the page" in answer.text
+        assert {name: answer.headers[name] for name in HEADERS} == dict(HEADERS)
+        assert answer.headers["Cache-Control"] == "no-store"
+
+
+def test_a_socket_is_no_way_in(served: Served, cookie: str) -> None:
+    wish = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "x" * 22 + "=="}
+    assert status(served, "GET", "/nowhere", {"Host": f"127.0.0.1:{served.site.port}", "Cookie": cookie, **wish}) == 404
 
 
 def test_every_answer_forbids_scripts_of_others(served: Served) -> None:
@@ -98,9 +119,11 @@ def test_no_page_has_scripts_or_styles_inside() -> None:
 
 
 def test_behind_a_proxy_the_page_has_another_name_and_path(tmp_path: Path) -> None:
-    with serving(tmp_path, hosts=("page.example",), base="/d3ray") as served:
-        cookie = f"d3ray_{served.site.port}={served.site.token}"
-        assert status(served, "GET", "/datasets", {"Host": "page.example", "Cookie": cookie}) == 200
+    with serving(tmp_path, hosts=("page.example:443", "other.example:8443"), base="/d3ray") as served:
+        cookie = served.cookie
+        hosts = ("page.example", "page.example:443", "other.example:8443", "other.example")
+        found = [status(served, "GET", "/datasets", {"Host": host, "Cookie": cookie}) for host in hosts]
+        assert found == [200, 200, 200, 403]  # browsers leave out the port that a scheme has by default
         text = served.get("/d3ray/datasets").text
         taken_off = requests.get(f"{served.url}/datasets", headers={"Cookie": cookie, "Accept": "text/html"}, timeout=20).text
         assert taken_off == text  # whether the proxy takes the path off or leaves it

@@ -9,8 +9,6 @@ import pytest
 import requests
 
 from d3ray.data.errors import ConfigError
-from d3ray.platform.web import people as module
-from d3ray.platform.web.people import People
 
 from .site_server import Served, serving
 
@@ -47,9 +45,10 @@ def test_roles(served: Served) -> None:
     assert vera.post(f"{served.url}/experiments/x/policy/act", {"observation": "1"}, timeout=20).status_code == 404
     assert ed.post(f"{served.url}/datasets/shipped", shipped, timeout=20).url.endswith("/datasets/pendulum-replay")
     more = {"name": "mallory", "password": "a long password", "role": "editor"}
-    assert ed.post(f"{served.url}/people", more, timeout=20).status_code == 400  # accounts are the owner's
+    assert ed.post(f"{served.url}/people", more, timeout=20).status_code == 403  # accounts are the owner's
     assert ed.post(f"{served.url}/logout", timeout=20).url.endswith("/login")
     assert ed.get(f"{served.url}/datasets", timeout=20).url.endswith("/login")
+    assert served.post("/people", {"name": "owner", "do": "remove"}).status_code == 400
     served.post("/people", {"name": "vera", "do": "remove"})
     assert vera.get(f"{served.url}/datasets", timeout=20).url.endswith("/login")
 
@@ -69,39 +68,24 @@ def test_who_has_no_account_sees_the_way_in_and_nothing_else(served: Served) -> 
     )
 
 
-def test_passwords_cannot_be_tried_for_ever(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    people = served.site.people
-    assert people is not None
-    people.add("ed", "the right password", "editor")
-    for _ in range(5):
-        assert people.enter("ed", "a wrong password") is None
-    with pytest.raises(ConfigError, match="wait five minutes"):
-        people.enter("ed", "the right password")
-    monkeypatch.setattr(module, "_WITHIN", 0.0)  # five minutes later
-    token = people.enter("ed", "the right password")
-    assert token is not None
-    assert people.of(token) == module.Person("ed", "editor")
-    people.leave(token)
-    assert people.of(token) is None
-
-
-def test_nothing_is_kept_that_lets_in(served: Served) -> None:
-    people = served.site.people
-    assert people is not None
-    people.add("ed", "the right password", "editor")
-    token = people.enter("ed", "the right password")
-    assert token is not None
-    content = b"".join(file.read_bytes() for file in served.site.home.glob("page.sqlite*"))
-    assert b"$argon2id$" in content
-    assert b"the right password" not in content
-    assert token.encode() not in content
-    until = module.time.time() + module.SESSION_SECONDS + 60
-    monkeypatched = People(served.site.records)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module.time, "time", lambda: until)
-        assert monkeypatched.of(token) is None  # it has run out
-    people.add("ed", "another password", "viewer")
-    assert people.of(token) is None  # whoever had the old one is out
+def test_everybody_has_a_password_of_their_own(served: Served) -> None:
+    """And whoever has it changes it: the owner, who made it, does not know it then, and other browsers are out."""
+    served.post("/people", {"name": "ed", "password": "what the owner said", "role": "viewer"})
+    here, elsewhere = (come_in(served, "ed", "what the owner said") for _ in range(2))
+    page = f"{served.url}/password"
+    for said, status, words in (
+        ({"password": "a wrong password", "new": "a new password"}, 401, "that you have had is another"),
+        ({"password": "what the owner said", "new": "short"}, 400, "10 to 200"),
+    ):
+        answer = here.post(page, said, timeout=60)
+        assert (answer.status_code, words in answer.text) == (status, True)
+    assert elsewhere.get(page, timeout=20).status_code == 200
+    said = {"name": "owner", "role": "owner", "password": "what the owner said", "new": "a new password"}
+    assert here.post(page, said, timeout=60).status_code == 200
+    found = [one.get(f"{served.url}/datasets", timeout=20) for one in (here, elsewhere, come_in(served, "ed", "a new password"))]
+    assert [one.url.endswith("/datasets") for one in found] == [True, False, True]
+    assert 'class="viewer"' in found[0].text
+    assert come_in(served, "ed", "what the owner said").get(f"{served.url}/datasets", timeout=20).url.endswith("/login")
 
 
 @pytest.mark.parametrize(

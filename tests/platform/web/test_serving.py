@@ -65,7 +65,7 @@ def test_nothing_at_all(hasty: Served) -> None:
 def test_a_body_that_never_ends(hasty: Served) -> None:
     head = (
         f"POST /experiments/check HTTP/1.1\r\nHost: 127.0.0.1:{hasty.site.port}\r\nSec-Fetch-Site: same-origin\r\n"
-        f"Cookie: d3ray_{hasty.site.port}={hasty.site.token}\r\nContent-Length: 100000\r\n\r\n"
+        f"Cookie: {hasty.cookie}\r\nContent-Length: 100000\r\n\r\n"
     )
     assert 1 < closed_after(hasty, head.encode(), b"x") < 5
     assert hasty.get("/datasets").status_code == 200  # others are served meanwhile and after
