@@ -70,10 +70,10 @@ class Watch:
         """One of them. Raises ConfigError: there is none."""
         return d3ray.datasets.open(name, folder=self._datasets, experiments=self._experiments(), beside=self._beside)
 
-    def inspected(self, name: str, seconds: float | None = None) -> Inspected | None:
-        """What the doctor finds in a dataset, through which it looks once; None: it has not ended after so many seconds.
+    def inspected(self, name: str) -> Future[Inspected]:
+        """What the doctor finds in a dataset, through which it looks once; DataError, where it cannot be read.
 
-        Raises ConfigError: there is no such dataset; DataError: it cannot be read.
+        Raises ConfigError: there is no such dataset.
         """
         mine = self.dataset(name)
         key = (str(mine.folder), mine.status().changed)
@@ -84,10 +84,7 @@ class Watch:
                     del self._looked[old]
                 looks = self._looked[key] = Future[Inspected]()
                 threading.Thread(target=self._look, args=(mine, key, looks), daemon=True).start()
-        try:
-            return looks.result(seconds)
-        except TimeoutError:
-            return None
+        return looks
 
     def _look(self, mine: d3ray.datasets.DatasetHandle, key: tuple[str, float], looks: Future[Inspected]) -> None:
         try:
