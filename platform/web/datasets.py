@@ -53,7 +53,7 @@ def index(site: At, request: Request, project: str = "", start: int = 0, seen: s
         per_page=_SHOWN,
         total=len(chosen),
         seen=now,
-        coming=[(one, site.uploads.offset(one)) for one in site.records.uploads()],
+        coming=site.uploads.all(),
         shipped={name: about for name, (_, about) in SHIPPED.items() if name not in {one.name for one in found}},
         most=site.most_upload,
         project=project,
