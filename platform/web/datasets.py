@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import re
 import shutil
@@ -20,6 +19,7 @@ from ..api.told_data import Inspected
 from . import mending
 from .long_work import takes_long
 from .site import At, Pairs, Said, Site
+from .watching import ended
 
 SHIPPED = {
     "cartpole-replay": ("d3ray/cartpole-replay", "balancing a pole, two actions"),
@@ -113,7 +113,7 @@ def show(site: At, request: Request, name: str, start: int = 0) -> Response:
 @router.get("/{name}/inspected")
 async def inspected(site: At, request: Request, name: str) -> Response:
     looks = await run_in_threadpool(site.watch.inspected, name)
-    await asyncio.wait([asyncio.wrap_future(looks)])  # in no thread, of which there are few
+    await ended(looks)
     return await run_in_threadpool(_inspected, site, request, name, looks)
 
 

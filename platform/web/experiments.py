@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
@@ -21,11 +22,11 @@ from .. import api as d3ray
 from ..api.told_data import Inspected
 from ..yaml_text import to_block
 from . import queue
-from .forms import fields
+from .forms import MOST_PARTS, fields
 from .long_work import takes_long
 from .new_experiment import beginning, config_of, from_config, from_yaml, planned, shown
 from .site import At, Pairs, Said
-from .watching import ROWS_SECONDS
+from .watching import ROWS_SECONDS, ended
 
 _LOG_CHARACTERS = 20_000
 _DOCTOR_SECONDS = 20.0  # that the form waits for what the doctor finds
@@ -57,7 +58,7 @@ async def new(site: At, request: Request, dataset: str = "", algorithm: str = ""
     found = await run_in_threadpool(told)
     if found["doctor_looks"]:
         looks = await run_in_threadpool(site.watch.inspected, found["top"]["dataset"])
-        await asyncio.wait([asyncio.wrap_future(looks)], timeout=_DOCTOR_SECONDS)
+        await ended(looks, _DOCTOR_SECONDS)
         found = await run_in_threadpool(told, looks)
     return await run_in_threadpool(lambda: site.page(request, "experiments/new.html", **found, **planned(site, found["pairs"])))
 
@@ -84,15 +85,15 @@ def plan(site: At, request: Request, pairs: Pairs) -> Response:
 @router.post("/part/{path:path}")
 def part(site: At, request: Request, path: str, said: Said) -> Response:
     about = d3ray.algorithm(said.get("algorithm", ""))
-    above = path.removeprefix("algorithm.").split(".")
-    chosen: dict[str, Any] = {"name": said[path]} if said.get(path) else {}
-    for name in reversed(above[1:]):
-        chosen = {name: chosen}
-    values, start = {above[0]: chosen or None}, beginning(about, said.get("preset", ""))
-    found = next((one for one in fields(about.settings, values, start, "algorithm.") if one.path == f"algorithm.{above[0]}"), None)
-    if found is None:
-        raise ConfigError(f"{about.name} has no setting {above[0][:80]!r}.", missing=True)
-    return site.page(request, "experiments/settings.html", groups={}, children=found.children)
+    first, *below = path.removeprefix("algorithm.").split(".")[:MOST_PARTS]
+    chosen: dict[str, Any] = {"name": name} if (name := said.get(path, "")) else {}
+    for inner in reversed(below):
+        chosen = {inner: chosen}
+    values, start = {first: chosen or None}, beginning(about, said.get("preset", ""))
+    found = [one for one in fields(about.settings, values, start, "algorithm.") if one.path == f"algorithm.{first}"]
+    if not found:
+        raise ConfigError(f"{about.name} has no setting {first[:80]!r}.", missing=True)
+    return site.page(request, "experiments/settings.html", groups={}, children=found[0].children)
 
 
 @router.post("")
@@ -122,13 +123,18 @@ def show(site: At, request: Request, name: str) -> Response:
 @router.get("/{name}/report")
 @takes_long
 def report(site: At, request: Request, name: str) -> Response:
+    content = _reported(name, site.storage, site.watch.handle(name).status().model_dump_json(exclude={"now"}))
+    return Response(content, media_type="text/html", headers={"Content-Security-Policy": _OF_REPORTS})
+
+
+@functools.lru_cache(maxsize=16)
+def _reported(name: str, storage: str, as_of: str) -> bytes:  # pyright: ignore[reportUnusedParameter] - how all of it stands
     folder = Path(tempfile.mkdtemp(prefix=scratch_names("report")))
     try:
-        made = d3ray.report([name], storage=site.storage, out=str(folder / "report.html"))
-        content = Path(made.page).read_bytes()
+        made = d3ray.report([name], storage=storage, out=str(folder / "report.html"))
+        return Path(made.page).read_bytes()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return Response(content, media_type="text/html", headers={"Content-Security-Policy": _OF_REPORTS})
 
 
 @router.get("/{name}/state")

@@ -63,6 +63,7 @@ _JUDGED = "algo"  # a setting that names a policy by its path: who judges one is
 _MINE = ("name", "dataset", "storage", "seeds_per_trial")  # which the page decides
 _NUMBERS = ("n_steps", "n_steps_per_epoch", "holdout", "configurations", "cpu", "gpu")
 _RANGE = re.compile(r"(\S+)\s*\.\.\s*(\S+)")
+_MOST_YAML = 50_000  # characters
 _LOGARITHMIC = 50  # times that the end of a range is larger than its beginning, from which on its logarithm is searched evenly
 
 
@@ -259,6 +260,10 @@ def from_yaml(site: Site, text: str) -> dict[str, Any]:
 
     Raises ConfigError: it is no config, or says what is not a form's to say.
     """
+    if len(text) > _MOST_YAML:
+        raise ConfigError(
+            f"This config has {len(text):,} characters, and the page reads {_MOST_YAML:,} at most: run it by the command."
+        )
     config = parse_value(text, "the config")
     if not isinstance(config, dict) or not config.get("algorithm"):
         raise ConfigError("This is no config of an experiment: write lines as algorithm: IQL and n_steps: 10000.")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 from ...data.errors import ConfigError
@@ -145,6 +147,14 @@ class Watch:
         finally:
             busy.release()
         return newest[1]
+
+
+async def ended(future: Future[Any], seconds: float | None = None) -> None:
+    """Waits for it, in no thread, however it ends; for so many seconds at most."""
+    loop, end = asyncio.get_running_loop(), asyncio.Event()
+    future.add_done_callback(lambda _: loop.call_soon_threadsafe(end.set))
+    with suppress(TimeoutError):
+        await asyncio.wait_for(end.wait(), seconds)
 
 
 def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
