@@ -146,8 +146,8 @@ def press(url: str, cookies: dict[str, str], name: str, trial: str, seconds: flo
     told.put({kind: dict(found) for kind, found in seen.items()})
 
 
-def trained(name: str, **more: Any) -> experiments.ExperimentHandle:
-    config = {"algorithm": {"name": name, "action_scaler": "min_max"}, "n_steps_per_epoch": 500, **more}
+def trained(algorithm: str, /, **more: Any) -> experiments.ExperimentHandle:
+    config = {"algorithm": {"name": algorithm, "action_scaler": "min_max"}, "n_steps_per_epoch": 500, **more}
     return experiments.submit(config)
 
 
