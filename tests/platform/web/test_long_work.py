@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import requests
 
-from d3ray import experiments
+from d3ray import Dataset, experiments
 from d3ray.platform.api.told import Video
+from d3ray.platform.api.told_data import Inspected
 from d3ray.platform.web.long_work import AT_ONCE, EACH
 
 from ..results.fake_experiment import write_experiment
@@ -101,6 +102,30 @@ def test_other_long_work_waits_for_no_video(served: Served, trial: str, camera: 
         assert "0.5" in served.post("/experiments/one/policy/act", {"observation": "1"}).text
         camera.may.set()
         assert {one.result().status_code for one in asked} == {200}
+
+
+def test_many_who_wait_for_the_doctor_hold_nobody_up(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    Dataset.open("d3ray/cartpole-replay").take(2).write(Path(served.site.datasets) / "mine")
+    begun, may = threading.Semaphore(0), threading.Event()
+    look = experiments.datasets.DatasetHandle.inspect
+
+    def inspect(mine: experiments.datasets.DatasetHandle) -> Inspected:
+        begun.release()
+        assert may.wait(60)
+        return look(mine)
+
+    monkeypatch.setattr(experiments.datasets.DatasetHandle, "inspect", inspect)
+    with ThreadPoolExecutor(MANY) as pool:
+        asked = [pool.submit(served.get, "/datasets/mine/inspected") for _ in range(MANY)]
+        try:
+            assert begun.acquire(timeout=30)
+            for _ in range(5):
+                assert served.get("/datasets").status_code == 200
+            assert not any(one.done() for one in asked)
+        finally:
+            may.set()
+        assert {one.result().status_code for one in asked} == {200}
+    assert begun.acquire(blocking=False) is False  # it looked once for all
 
 
 def test_why_there_is_no_video_stands_in_its_place(served: Served, trial: str) -> None:
