@@ -204,26 +204,28 @@ def main() -> None:
             form = {"name": f"person{k}", "password": PASSWORD, "role": "viewer"}
             made = requests.post(f"{url}/people", form, cookies=cookies, headers={"Origin": url}, timeout=60)
             assert made.status_code == 200, made.text
-        found: dict[str, Any] = pressed(url, cookies, "watched", watched.status().trials[0].identity)
-        found["control of these"] = times(lambda s: s.get(control, timeout=30), BROWSERS, PAGES, READS)
+        found = pressed(url, cookies, "watched", watched.status().trials[0].identity)
+        keep({**found, "control of these": times(lambda s: s.get(control, timeout=30), BROWSERS, PAGES, READS)})
         handles = [trained(name, n_steps=200_000, **about) for name in ("TD3PlusBC", "IQL")]
-        while not all(handle.status().updates for handle in handles):
-            time.sleep(0.5)
         try:
+            while not all(handle.status().updates for handle in handles):
+                time.sleep(0.5)
+            found = {"control": times(lambda s: s.get(control, timeout=30)), "load": os.getloadavg()[0]}
             for name, path in (("state", f"/experiments/{handles[0].name}/state"), ("list", "/experiments")):
                 found[name] = times(lambda s, path=path: s.get(url + path, cookies=cookies, timeout=30).raise_for_status())
-            found["control"] = times(lambda s: s.get(control, timeout=30))
-            found["load"] = os.getloadavg()[0]
+            keep(found)
         finally:
             for handle in handles:
                 handle.cancel()
                 handle.wait(120)
     word.shutdown()
-    kept(found)
 
 
-def kept(found: dict[str, Any]) -> None:
-    """Prints the numbers, and keeps them."""
+def keep(found: dict[str, Any]) -> None:
+    """Keeps numbers beside those that there are, and prints all."""
+    about = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "machine": machine(), "versions": versions()}
+    found = {**json.loads(RESULTS.read_text()), **about, **found}
+    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
     rows = {
         "browse": f"{BROWSERS} browse, and nothing else is asked",
         "browse beside": f"the same, beside {VIDEOS} videos, {LOGINS} logins and {FILES} uploads",
@@ -232,27 +234,22 @@ def kept(found: dict[str, Any]) -> None:
         "list": f"{VIEWERS} look at the list, beside two trainings",
         "control": f"{VIEWERS} at a server that answers a word, beside two trainings",
     }
-    cells = [[what, *(f"{1000 * found[name][key]:,.0f}" for key in ("median", "p95", "largest"))] for name, what in rows.items()]
-    text = table(["who", "median, ms", "95 %, ms", "longest, ms"], cells)
+    keys = ("median", "p95", "largest")
+    cells = [[what, *(f"{1000 * found[name][key]:,.0f}" for key in keys)] for name, what in rows.items()]
     answers = "; ".join(
-        f"{kind}: {', '.join(f'{n} were answered {status}' for status, n in sorted(by.items()))}"
-        for kind, by in found["answers"].items()
+        f"{kind}: {', '.join(f'{n} times {status}' for status, n in sorted(by.items()))}" for kind, by in found["answers"].items()
     )
-    holds = found["browse beside"]["largest"] < MOST
-    about = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "machine": machine(), "versions": versions()}
-    verdict = f"Nobody who browsed waited a second: {'yes' if holds else 'no'}."
-    print(text, answers, verdict, sep="\n\n")
-    RESULTS.write_text(json.dumps({**about, **found}, indent=1) + "\n")
-    on = about["machine"]
-    said = f"{about['date']}, {on['cpu']}, {on['cores']} cores that others use too; `python benchmarks/page.py`."
+    waited = "Nobody" if found["browse beside"]["largest"] < MOST else "Somebody"
     lines = [
         "# The page",
-        said,
-        text,
-        f"Of what was asked beside, {answers}; 429 and 503 are asked again later.",
-        verdict,
+        f"{found['date']}, {found['machine']['cpu']}, {found['machine']['cores']} cores; `python benchmarks/page.py`.",
+        table(["who", "median, ms", "95 %, ms", "longest, ms"], cells),
+        f"What was asked beside was answered so: {answers}. Who is answered 429 or 503 asks again later.",
+        f"{waited} who browsed waited more than a second. The machine's load was {found['machine']['load_average']}.",
     ]
-    RESULTS.with_suffix(".md").write_text("\n\n".join(lines) + "\n")
+    text = "\n\n".join(lines) + "\n"
+    print(text, flush=True)
+    RESULTS.with_suffix(".md").write_text(text)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,7 @@ from typing import BinaryIO
 
 import anyio
 
-from ...data.errors import ConfigError, StorageError, in_words
-from ...data.storage.files import storage_errors
+from ...data.errors import ConfigError, StorageError, in_words, reason
 from .records import Records, Upload
 
 BROKEN_SECONDS, WHOLE_SECONDS = 2 * 86400, 7 * 86400  # that one is kept which nobody goes on with, or brings into a dataset
@@ -109,11 +108,14 @@ class Uploads:
         Raises StorageError: it cannot be written, or is no more.
         """
         chunk.seek(0)
-        with storage_errors("written", "The file"), self.file(id).open("r+b") as file:
-            file.seek(0, os.SEEK_END)
-            shutil.copyfileobj(chunk, file, 1 << 20)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with self.file(id).open("r+b") as file:
+                file.seek(0, os.SEEK_END)
+                shutil.copyfileobj(chunk, file, 1 << 20)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise StorageError(f"The file cannot be written: {reason(error)}.") from None
 
     def take(self, ids: list[str], folder: Path) -> list[Path]:
         """Moves files that are all here into a folder, under their own names.
