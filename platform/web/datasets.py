@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse, Response
 
 from ...data.errors import ConfigError, D3rayError
 from .. import api as d3ray
-from ..api.told_data import Inspected
+from ..record.datasets import Inspected
 from . import mending
 from .long_work import takes_long
 from .site import At, Pairs, Said, Site

@@ -19,7 +19,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from ...data.errors import ConfigError, D3rayError
 from ...data.storage.claims import scratch_names
 from .. import api as d3ray
-from ..api.told_data import Inspected
+from ..record.datasets import Inspected
 from ..yaml_text import to_block
 from . import queue
 from .forms import MOST_PARTS, fields

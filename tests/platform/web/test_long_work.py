@@ -13,8 +13,8 @@ import pytest
 import requests
 
 from d3ray import Dataset, experiments
-from d3ray.platform.api.told import Video
-from d3ray.platform.api.told_data import Inspected
+from d3ray.platform.record.datasets import Inspected
+from d3ray.platform.record.policies import Video
 from d3ray.platform.web.long_work import AT_ONCE, EACH
 
 from ..results.fake_experiment import write_experiment
