@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
+import requests
 from fastapi.routing import iter_route_contexts
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -47,9 +48,13 @@ class Asked:
     def __init__(self, served: Served) -> None:
         self.served = served
         self.n = 0
-        cookies = "; ".join(f"{one.name}={one.value}" for one in served.session.cookies)
-        self.headers = {"Cookie": cookies, "Sec-Fetch-Site": "same-origin", "Origin": served.url}
+        self.headers = {"Sec-Fetch-Site": "same-origin", "Origin": served.url}
         self._connection = http.client.HTTPConnection("127.0.0.1", served.site.port, timeout=60)
+
+    def enter(self) -> None:
+        """Comes in anew: one of the routes is the way out."""
+        found = requests.get(self.served.site.link, allow_redirects=False, timeout=60).cookies
+        self.headers["Cookie"] = "; ".join(f"{one.name}={one.value}" for one in found)
 
     def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> str:
         """What is answered, which is no failure of the server's."""
@@ -109,7 +114,9 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
 @pytest.fixture(autouse=True)
 def no_failure(asked: Asked, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Nothing fails behind an answer either, and the server goes on."""
+    asked.enter()
     yield
+    asked.enter()
     assert [one.getMessage() for one in caplog.get_records("call") if one.levelno >= logging.ERROR] == []
     for path in ("/datasets", "/experiments", "/datasets/mine", "/experiments/mine"):
         asked.ask("GET", path)
@@ -136,6 +143,7 @@ def attack(asked: Asked, n: int) -> None:
     """Asks each route with `n` texts in each of its places."""
     turn = 0
     for method, path, route in routes(asked.served):
+        asked.enter()
         sends = method not in ("GET", "HEAD")
         for name in [*re.findall(r"{(\w+)", path)]:
             for text in some(TEXTS, n, turn := turn + 1):
