@@ -5,10 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Self, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
 from .errors import ConfigError, did_you_mean
+
+_LONGEST = 200  # characters of what was written that a sentence about it repeats
+_LARGEST = 2**63 - 1  # of any whole number
+_MOST: Mapping[str, int] = {  # of settings by their names: far above any use, and below what would end for want of memory
+    **dict.fromkeys(("batch_size", "memory"), 2**20),
+    **dict.fromkeys(("hidden_units", "head_units", "units", "stream_units", "feature_size", "embed_size", "latent_size"), 2**16),
+    **dict.fromkeys(("filters", "n_quantiles", "n_target_quantiles", "n_greedy_quantiles", "n_atoms", "screen_size"), 2**16),
+    **dict.fromkeys(("context", "length", "burn_in", "frames", "td_steps", "horizon", "n_envs", "actors", "population"), 2**16),
+    **dict.fromkeys(("n_action_samples", "n_random_actions", "n_target_samples", "n_mmd_action_samples"), 2**16),
+    **dict.fromkeys(("n_critics", "n_layers", "n_heads", "expansion", "n_augmentations", "n_models", "members"), 1000),
+    **dict.fromkeys(("episodes", "configurations", "max_concurrent", "retries", "keep"), 10**6),
+    **dict.fromkeys(("n_steps", "n_steps_per_epoch", "every", "max_steps", "random_steps", "warmup_steps", "capacity"), 10**12),
+}
+_MOST_ENTRIES: Mapping[str, int] = {"seeds": 10_000, **dict.fromkeys(("hidden_units", "head_units", "filters"), 1000)}
 
 Former = Mapping[str, Mapping[str, Any]]  # a former name of a setting, and what was written there for a value that it has now
 
@@ -43,6 +57,19 @@ class Config(BaseModel):
         if isinstance(value, str | int | float) and cls.shorthand:
             return {cls.shorthand: value}
         return in_present_words(cls, value) if isinstance(value, dict) else value
+
+    @field_validator("*")
+    @classmethod
+    def _of_a_size(cls, value: Any, info: ValidationInfo) -> Any:
+        """What no machine has room or time for is refused, before anything is made of that size."""
+        name, numbers = info.field_name or "", [value]
+        if isinstance(value, tuple) and name in _MOST_ENTRIES:
+            if len(value) > _MOST_ENTRIES[name]:
+                raise ValueError(f"it must have at most {_MOST_ENTRIES[name]:,} entries")
+            numbers = [one for entry in value for one in (entry if isinstance(entry, tuple) else (entry,))]
+        if any(type(one) is int and abs(one) > _MOST.get(name, _LARGEST) for one in numbers):
+            raise ValueError(f"it must be at most {_MOST.get(name, _LARGEST):,}")
+        return value
 
     @classmethod
     def checked(cls, settings: Mapping[str, Any], *, title: str | None = None) -> Self:
@@ -158,7 +185,12 @@ def _explained(config: type[BaseModel], first: Any, title: str) -> tuple[str, st
         message += f", as [{first['input']}]"
     first_letter = message[:1] if message[1:2].isupper() else message[:1].lower()  # an algorithm's name stays as it is
     message = f"{first_letter}{message[1:]}{'' if message.endswith(('?', '.')) else '.'}"
-    return key, f"{title}: {key} is {first['input']!r}; {message}" if key else f"{title}: {message}"
+    return key, f"{title}: {key} is {_short(first['input'])}; {message}" if key else f"{title}: {message}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def _walk(config: type[BaseModel], path: list[str]) -> tuple[list[str], list[type[BaseModel]]]:

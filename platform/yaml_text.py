@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from ruamel.yaml.constructor import DuplicateKeyError, SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 
-from ..data.errors import ConfigError, did_you_mean
+from ..data.errors import ConfigError, D3rayError, did_you_mean
 
 Key = tuple[str, ...]
+_MOST_LEVELS, _MOST_VALUES = 30, 100_000
+_DEEPEST = 100  # brackets that are open at once, in words and remarks too
 _PACKAGE = Path(__file__).parent.parent
 _PLAIN = re.compile(r"[\w./~-][\w./:@+~-]*", re.ASCII)
 _HEADER = re.compile(r"^%YAML\s+(\S+)", re.MULTILINE)
@@ -39,9 +42,51 @@ def parse_value(text: str, where: str = "the command line") -> Any:
     if text.startswith("*"):
         return text
     try:
-        return _yaml().load(text)
+        with _bounded(text, where):
+            found = _yaml().load(text)
     except YAMLError as error:
-        raise ConfigError(f"{where}: {text!r} is not YAML ({_problem(error)}).") from None
+        raise ConfigError(f"{where}: {text[:200]!r} is not YAML ({_problem(error)}).") from None
+    check_size(found, where)
+    return found
+
+
+@contextmanager
+def _bounded(text: str, where: str) -> Generator[None]:
+    """Within, a text is read. Raises ConfigError: it is nested too deeply for a parser, or a number has thousands of digits."""
+    level = 0
+    for bracket in re.findall(r"[][{}]", text):  # a parser takes minutes for what opens thousands
+        level += 1 if bracket in "[{" else -1
+        if level > _DEEPEST:
+            raise ConfigError(_too_deep(where))
+    try:
+        yield
+    except RecursionError:
+        raise ConfigError(_too_deep(where)) from None
+    except ValueError as error:
+        if isinstance(error, YAMLError | D3rayError):
+            raise
+        raise ConfigError(f"{where} cannot be read: {error}.") from None
+
+
+def _too_deep(where: str) -> str:
+    return f"{where}: this is nested more than {_MOST_LEVELS} levels deep, which no config is."
+
+
+def check_size(value: Any, where: str) -> None:
+    """Raises ConfigError: a value is nested more deeply, or holds more, than any config; an alias counts wherever it stands."""
+    count, level = 0, [value]
+    for _ in range(_MOST_LEVELS):
+        inner: list[Any] = []
+        for one in level:
+            held = list(one.values()) if isinstance(one, Mapping) else one if isinstance(one, list) else []
+            count += len(held)
+            if count > _MOST_VALUES:
+                raise ConfigError(f"{where}: this holds more than {_MOST_VALUES:,} values, which no config does.")
+            inner += [each for each in held if isinstance(each, Mapping | list)]
+        if not inner:
+            return
+        level = inner
+    raise ConfigError(_too_deep(where))
 
 
 def read_yaml(path: str | Path) -> tuple[dict[str, Any], dict[Key, int]]:
@@ -66,7 +111,8 @@ def read_yaml(path: str | Path) -> tuple[dict[str, Any], dict[Key, int]]:
             f"{path}: it says %YAML {header[1]}, but d3ray reads YAML 1.2, where `on` is a word: leave that line out."
         )
     try:
-        values, root = _yaml().load(text), _yaml().compose(text)
+        with _bounded(text, str(path)):
+            values, root = _yaml().load(text), _yaml().compose(text)
     except DuplicateKeyError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else "?"
         key = re.search(r'duplicate key "(.*?)" with', str(error.problem))
@@ -80,6 +126,7 @@ def read_yaml(path: str | Path) -> tuple[dict[str, Any], dict[Key, int]]:
         return {}, {}
     if not isinstance(values, dict):
         raise ConfigError(f"{path} holds {str(values)[:40]!r}; a config is a mapping of settings to values.")
+    check_size(values, str(path))
     try:
         return values, dict(_lines(root))
     except ConfigError as error:

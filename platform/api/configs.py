@@ -21,6 +21,7 @@ from ...data.errors import ConfigError, StorageError, did_you_mean, speaking_of_
 from ..record.jobs import JobName
 from ..record.settings import AlgorithmAbout, Checked, Problem
 from ..settings.config import Conditions, ExperimentConfig, asked
+from ..yaml_text import check_size
 
 if TYPE_CHECKING:
     from ..judging.settings import JudgeSettings
@@ -108,9 +109,10 @@ def problems(config: Given, *, job: JobName = "train", working_directory: str | 
 
 
 def plain(config: Given, job: JobName) -> dict[str, Any]:
-    """A config as a mapping, without what it leaves to its defaults. Raises ConfigError: it is of another job."""
+    """A config as a mapping, without what it leaves to its defaults. Raises ConfigError: it is of another job, or too large."""
     kind = config_class(job)
     if isinstance(config, Mapping):
+        check_size(config, "the config")
         return dict(config)
     if not isinstance(config, kind):
         raise ConfigError(f"A {type(config).__name__} is no config of {job}: say job=… too.")

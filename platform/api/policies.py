@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 
 from ...data.dataset import Dataset
-from ...data.errors import ConfigError, D3rayError
-from ...data.spec import Box, Environment
+from ...data.errors import ConfigError, D3rayError, DataError, reason
+from ...data.spec import Box, Environment, Leaf
 from ...data.storage.claims import scratch_names
 from ...data.storage.files import storage_errors
 from ...data.uris import is_remote
@@ -24,7 +24,7 @@ from ..storage.folders import Folder
 from ..storage.targets import ending, is_there, written_to
 from ..tracking.policies import located
 from ..tracking.registered import is_registered
-from ..words import space_text
+from ..words import count, space_text
 from .processes import Processes
 
 Format = Literal["onnx", "torchscript", "torch.export", "package"]
@@ -262,9 +262,15 @@ def act(source: str, observation: Any, *, seed: int | None = None, storage: str 
     if policy.about.get("state_inputs") or policy.about.get("noise_inputs"):
         raise ConfigError("This policy has a memory or draws its actions: what it does at one observation alone is not settled.")
     space = policy.spec.observation
-    if isinstance(space, Box) and np.size(observation) == space.size:
-        observation = np.asarray(observation, np.dtype(space.dtype)).reshape(space.shape)
-    return np.asarray(policy.predict(np.asarray(observation))).tolist()
+    try:
+        seen = np.asarray(observation, np.dtype(space.dtype) if isinstance(space, Box) else None)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise DataError(f"An observation is numbers, and these are none: {reason(error)}.") from None
+    if isinstance(space, Leaf):
+        if seen.size != space.size:
+            raise DataError(f"An observation is {count(space.size, 'number')}, and here there are {seen.size:,}.")
+        seen = seen.reshape(space.shape)
+    return np.asarray(policy.predict(seen)).tolist()
 
 
 def record(

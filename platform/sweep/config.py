@@ -16,6 +16,7 @@ from .search_space import ALGORITHM, DATASET, SearchSpace, applied
 from .searchers import SearcherConfig
 
 CONFIGURATIONS = 20  # where nothing else limits them
+MOST = 10**6
 
 
 class BudgetConfig(Limits):
@@ -67,6 +68,8 @@ class SweepConfig(ExperimentConfig):
     def _check_sweep(self) -> Self:
         space = self.space
         space.check(self)
+        if (n := self.max_configurations(space.size())) is not None and n > MOST:
+            raise ConfigError(f"search has {n:,} configurations, and a sweep {MOST:,} at most: say budget.configurations.")
         metric = self.objective.metric
         if self.evaluation is None and metric.startswith(EVALUATED):
             raise ConfigError(f"objective.metric is {metric}, which nothing measures: say evaluation too, or another metric.")

@@ -15,6 +15,7 @@ from fastapi.responses import Response
 from ...data.errors import ConfigError, DataError
 from .. import api as d3ray
 from ..record.results import ConfigurationResult, Results
+from .long_work import takes_long
 from .site import At, Site, as_cell
 
 router = APIRouter(prefix="/compare")
@@ -55,6 +56,7 @@ class Axis:
 
 
 @router.get("")
+@takes_long
 def show(site: At, request: Request) -> Response:
     names, table = _asked(site, request)
     found = differing([row.settings for row in table])
@@ -86,6 +88,7 @@ def _said(site: Site, names: Sequence[str]) -> list[str]:
 
 
 @router.get("/table.csv")
+@takes_long
 def table_csv(site: At, request: Request) -> Response:
     """The table, for a spreadsheet, in which no cell of text is a formula."""
     _, table = _asked(site, request)

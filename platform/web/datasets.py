@@ -5,16 +5,21 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response
 
 from ...data.errors import ConfigError, D3rayError
 from .. import api as d3ray
+from ..record.datasets import Inspected
 from . import mending
+from .long_work import takes_long
 from .site import At, Pairs, Said, Site
+from .watching import ended
 
 SHIPPED = {
     "cartpole-replay": ("d3ray/cartpole-replay", "balancing a pole, two actions"),
@@ -48,7 +53,7 @@ def index(site: At, request: Request, project: str = "", start: int = 0, seen: s
         per_page=_SHOWN,
         total=len(chosen),
         seen=now,
-        coming=[(one, site.uploads.offset(one)) for one in site.records.uploads()],
+        coming=site.uploads.all(),
         shipped={name: about for name, (_, about) in SHIPPED.items() if name not in {one.name for one in found}},
         most=site.most_upload,
         project=project,
@@ -57,7 +62,8 @@ def index(site: At, request: Request, project: str = "", start: int = 0, seen: s
 
 
 @router.post("")
-def bring_in(site: At, pairs: Pairs, said: Said) -> Response:
+@takes_long
+def bring_in(site: At, request: Request, pairs: Pairs, said: Said) -> Response:
     ids = [value for key, value in pairs if key == "upload"]
     name = said.get("name", "").strip()
     d3ray.datasets.DatasetHandle(name, site.datasets)  # which refuses names that cannot be a folder's
@@ -105,12 +111,16 @@ def show(site: At, request: Request, name: str, start: int = 0) -> Response:
 
 
 @router.get("/{name}/inspected")
-def inspected(site: At, request: Request, name: str) -> Response:
-    mine = site.watch.dataset(name)
-    seen = site.watch.inspected(name)
-    assert seen is not None  # since it was waited for
+async def inspected(site: At, request: Request, name: str) -> Response:
+    looks = await run_in_threadpool(site.watch.inspected, name)
+    await ended(looks)
+    return await run_in_threadpool(_inspected, site, request, name, looks)
+
+
+def _inspected(site: Site, request: Request, name: str, looks: Future[Inspected]) -> Response:
+    seen = looks.result()
     found = [(one, mending.training(one, name), mending.todo(one)) for one in seen.findings]
-    return site.page(request, "datasets/inspected.html", one=mine.status(), seen=seen, findings=found)
+    return site.page(request, "datasets/inspected.html", one=site.watch.dataset(name).status(), seen=seen, findings=found)
 
 
 @router.get("/{name}/episodes/{index}")
@@ -146,7 +156,8 @@ def again(site: At, name: str, said: Said) -> Response:
 
 
 @router.post("/{name}/cancel")
-def cancel(site: At, name: str) -> Response:
+@takes_long
+def cancel(site: At, request: Request, name: str) -> Response:
     site.watch.dataset(name).cancel()
     site.watch.forget()
     return site.to(f"/datasets/{name}")
@@ -166,6 +177,7 @@ def split(site: At, name: str, said: Said) -> Response:
 
 
 @router.get("/{name}/delete")
+@takes_long
 def ask(site: At, request: Request, name: str) -> Response:
     mine = site.watch.dataset(name)
     mine.check_own()
@@ -173,7 +185,8 @@ def ask(site: At, request: Request, name: str) -> Response:
 
 
 @router.post("/{name}/delete")
-def delete(site: At, name: str, said: Said) -> Response:
+@takes_long
+def delete(site: At, request: Request, name: str, said: Said) -> Response:
     mine = site.watch.dataset(name)
     if said.get("typed", "").strip() != name:
         raise ConfigError(f"To delete it, type its name: {name}.")

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from ...data.errors import ConfigError, D3rayError
 from ...data.storage.claims import scratch_names
 from .. import api as d3ray
+from ..record.datasets import Inspected
 from ..yaml_text import to_block
 from . import queue
-from .forms import fields
+from .forms import MOST_PARTS, fields
+from .long_work import takes_long
 from .new_experiment import beginning, config_of, from_config, from_yaml, planned, shown
 from .site import At, Pairs, Said
-from .watching import ROWS_SECONDS
+from .watching import ROWS_SECONDS, ended
 
 _LOG_CHARACTERS = 20_000
+_DOCTOR_SECONDS = 20.0  # that the form waits for what the doctor finds
 _OF_REPORTS = (  # pages that stand alone, and do nothing
     "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; frame-ancestors 'none'; "
     "base-uri 'none'"
@@ -42,12 +48,19 @@ def index(site: At, request: Request, project: str = "") -> Response:
 
 
 @router.get("/new")
-def new(site: At, request: Request, dataset: str = "", algorithm: str = "", preset: str = "", like: str = "") -> Response:
-    if like and not algorithm:
-        told = from_config(site, site.watch.handle(like).settings()["config"])
-    else:
-        told = shown(site, dataset, {"name": algorithm, "preset": preset or None, **_asked_for(request)}, {}, advised=True)
-    return site.page(request, "experiments/new.html", **told, **planned(site, told["pairs"]))
+async def new(site: At, request: Request, dataset: str = "", algorithm: str = "", preset: str = "", like: str = "") -> Response:
+    def told(looks: Future[Inspected] | None = None) -> dict[str, Any]:
+        if like and not algorithm:
+            return from_config(site, site.watch.handle(like).settings()["config"])
+        chosen = {"name": algorithm, "preset": preset or None, **_asked_for(request)}
+        return shown(site, dataset, chosen, {}, advised=True, looks=looks)
+
+    found = await run_in_threadpool(told)
+    if found["doctor_looks"]:
+        looks = await run_in_threadpool(site.watch.inspected, found["top"]["dataset"])
+        await ended(looks, _DOCTOR_SECONDS)
+        found = await run_in_threadpool(told, looks)
+    return await run_in_threadpool(lambda: site.page(request, "experiments/new.html", **found, **planned(site, found["pairs"])))
 
 
 @router.post("/yaml")
@@ -62,6 +75,7 @@ def check(site: At, request: Request, pairs: Pairs) -> Response:
 
 
 @router.post("/plan")
+@takes_long
 def plan(site: At, request: Request, pairs: Pairs) -> Response:
     job, config = config_of(site, pairs)
     found = d3ray.plan(config, job=job, address=site.address)
@@ -71,19 +85,20 @@ def plan(site: At, request: Request, pairs: Pairs) -> Response:
 @router.post("/part/{path:path}")
 def part(site: At, request: Request, path: str, said: Said) -> Response:
     about = d3ray.algorithm(said.get("algorithm", ""))
-    above = path.removeprefix("algorithm.").split(".")
-    chosen: dict[str, Any] = {"name": said[path]} if said.get(path) else {}
-    for name in reversed(above[1:]):
-        chosen = {name: chosen}
-    values, start = {above[0]: chosen or None}, beginning(about, said.get("preset", ""))
-    found = next((one for one in fields(about.settings, values, start, "algorithm.") if one.path == f"algorithm.{above[0]}"), None)
-    if found is None:
-        raise ConfigError(f"{about.name} has no setting {above[0][:80]!r}.", missing=True)
-    return site.page(request, "experiments/settings.html", groups={}, children=found.children)
+    first, *below = path.removeprefix("algorithm.").split(".")[:MOST_PARTS]
+    chosen: dict[str, Any] = {"name": name} if (name := said.get(path, "")) else {}
+    for inner in reversed(below):
+        chosen = {inner: chosen}
+    values, start = {first: chosen or None}, beginning(about, said.get("preset", ""))
+    found = [one for one in fields(about.settings, values, start, "algorithm.") if one.path == f"algorithm.{first}"]
+    if not found:
+        raise ConfigError(f"{about.name} has no setting {first[:80]!r}.", missing=True)
+    return site.page(request, "experiments/settings.html", groups={}, children=found[0].children)
 
 
 @router.post("")
-def begin(site: At, pairs: Pairs, said: Said) -> Response:
+@takes_long
+def begin(site: At, request: Request, pairs: Pairs, said: Said) -> Response:
     job, config = config_of(site, pairs)
     return site.to(queue.begin(site, job, config, said.get("project", "")))
 
@@ -106,14 +121,20 @@ def show(site: At, request: Request, name: str) -> Response:
 
 
 @router.get("/{name}/report")
-def report(site: At, name: str) -> Response:
+@takes_long
+def report(site: At, request: Request, name: str) -> Response:
+    content = _reported(name, site.storage, site.watch.handle(name).status().model_dump_json(exclude={"now"}))
+    return Response(content, media_type="text/html", headers={"Content-Security-Policy": _OF_REPORTS})
+
+
+@functools.lru_cache(maxsize=16)
+def _reported(name: str, storage: str, as_of: str) -> bytes:  # pyright: ignore[reportUnusedParameter] - how all of it stands
     folder = Path(tempfile.mkdtemp(prefix=scratch_names("report")))
     try:
-        made = d3ray.report([name], storage=site.storage, out=str(folder / "report.html"))
-        content = Path(made.page).read_bytes()
+        made = d3ray.report([name], storage=storage, out=str(folder / "report.html"))
+        return Path(made.page).read_bytes()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return Response(content, media_type="text/html", headers={"Content-Security-Policy": _OF_REPORTS})
 
 
 @router.get("/{name}/state")
@@ -159,7 +180,8 @@ async def events(site: At, name: str) -> AsyncIterator[ServerSentEvent]:
 
 
 @router.post("/{name}/cancel")
-def cancel(site: At, name: str, said: Said) -> Response:
+@takes_long
+def cancel(site: At, request: Request, name: str, said: Said) -> Response:
     trial = said.get("trial")
     site.watch.handle(name).cancel(trial)
     site.watch.forget(name)
@@ -167,7 +189,8 @@ def cancel(site: At, name: str, said: Said) -> Response:
 
 
 @router.post("/{name}/resume")
-def resume(site: At, name: str, said: Said) -> Response:
+@takes_long
+def resume(site: At, request: Request, name: str, said: Said) -> Response:
     site.watch.handle(name).resume(said.get("trial"))
     site.watch.forget(name)
     return site.to(f"/experiments/{name}")
@@ -179,7 +202,8 @@ def ask(site: At, request: Request, name: str) -> Response:
 
 
 @router.post("/{name}/delete")
-def delete(site: At, name: str, said: Said) -> Response:
+@takes_long
+def delete(site: At, request: Request, name: str, said: Said) -> Response:
     if said.get("typed", "").strip() != name:
         raise ConfigError(f"To delete it, type its name: {name}.")
     site.watch.handle(name).delete()

@@ -15,6 +15,7 @@ TOPICS = (  # a setting's topic, by parts of its name; the first that fits
     ("Optimisation", ("learning_rate", "optimizer", "precision", "tau", "interval", "warmup")),
 )
 OWN = "Algorithm"
+MOST_PARTS = 10  # of a dotted name
 
 
 @dataclass
@@ -153,7 +154,7 @@ def nested(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
     """
     tree: dict[str, Any] = {}
     for path, text in pairs:
-        *above, last = path.split(".")
+        *above, last = path.split(".", MOST_PARTS)  # what has more is no setting's name, and is found to be none
         place = tree
         for part in above:
             inner = place.get(part)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +61,9 @@ _TAKEN = (  # of a config that is pasted
 )
 _JUDGED = "algo"  # a setting that names a policy by its path: who judges one is begun from the policy's page
 _MINE = ("name", "dataset", "storage", "seeds_per_trial")  # which the page decides
-_DOCTOR_SECONDS = 20.0  # that the form waits for what the doctor finds
 _NUMBERS = ("n_steps", "n_steps_per_epoch", "holdout", "configurations", "cpu", "gpu")
 _RANGE = re.compile(r"(\S+)\s*\.\.\s*(\S+)")
+_MOST_YAML = 50_000  # characters
 _LOGARITHMIC = 50  # times that the end of a range is larger than its beginning, from which on its logarithm is searched evenly
 
 
@@ -86,6 +87,7 @@ def shown(
     search: Mapping[str, Any] | None = None,
     *,
     advised: bool = False,
+    looks: Future[Inspected] | None = None,
 ) -> dict[str, Any]:
     """What the page of a new experiment shows.
 
@@ -96,6 +98,7 @@ def shown(
         top: What the fields beside the algorithm's hold.
         search: Spaces of settings, as a sweep has them.
         advised: Whether to take over what the doctor advises for the dataset.
+        looks: The doctor's look that was waited for; None: a new one.
     """
     ready = [one for one in site.watch.datasets() if one.state == "READY"]
     data = next((one for one in ready if one.name == dataset), ready[0] if ready else None)
@@ -108,7 +111,7 @@ def shown(
     own = {key: value for key, value in chosen.items() if key not in ("name", "preset")}
     own = own if chosen.get("name") in (name, "", None) else {}
     unknown = sorted(own.keys() - start.keys())
-    doctor, looks = _doctor(site, data.name) if advised and data else (None, False)
+    doctor, still = _doctor(looks or site.watch.inspected(data.name)) if advised and data else (None, False)
     taken = {key: found for key, found in (doctor.advice if doctor else {}).items() if key in start and key not in own}
     own = {**{key: value for key, (value, _) in taken.items()}, **own}
     if data and (data.action_reach or 0) > 1 and "action_scaler" in start and not chosen.get("action_scaler"):
@@ -134,20 +137,19 @@ def shown(
         "top": begun,
         "labels": LABELS,
         "advice": [f"{label_of(key)} {as_text(value).replace('_', ' ')} ({why})" for key, (value, why) in taken.items()],
-        "doctor_looks": looks,
+        "doctor_looks": still,
         "pairs": pairs,
         "projects": site.records.projects(),
         "lost": [f"algorithm.{key}" for key in unknown],
     }
 
 
-def _doctor(site: Site, dataset: str) -> tuple[Inspected | None, bool]:
+def _doctor(looks: Future[Inspected]) -> tuple[Inspected | None, bool]:
     """What the doctor finds in a dataset, and whether it is still looking: one that is damaged has no advice, and has a form."""
     try:
-        found = site.watch.inspected(dataset, _DOCTOR_SECONDS)
+        return (looks.result(), False) if looks.done() else (None, True)
     except D3rayError:
         return None, False
-    return found, found is None
 
 
 def fitting(actions: str) -> list[str]:
@@ -258,6 +260,10 @@ def from_yaml(site: Site, text: str) -> dict[str, Any]:
 
     Raises ConfigError: it is no config, or says what is not a form's to say.
     """
+    if len(text) > _MOST_YAML:
+        raise ConfigError(
+            f"This config has {len(text):,} characters, and the page reads {_MOST_YAML:,} at most: run it by the command."
+        )
     config = parse_value(text, "the config")
     if not isinstance(config, dict) or not config.get("algorithm"):
         raise ConfigError("This is no config of an experiment: write lines as algorithm: IQL and n_steps: 10000.")

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
 from fastapi import APIRouter, Request
-from fastapi.responses import FileResponse, Response
-from starlette.background import BackgroundTask
+from fastapi.responses import Response
 
 from ...data.errors import ConfigError
 from ...data.storage.claims import scratch_names
 from .. import api as d3ray
 from . import queue
+from .long_work import takes_long
 from .site import At, Said, Site
 
 _FORMATS: dict[str, tuple[Literal["onnx", "torchscript", "package"], str]] = {
@@ -42,6 +44,7 @@ def policy(site: Site, name: str, of: str) -> tuple[str, int | None]:
 
 
 @router.get("/experiments/{name}/policy")
+@takes_long
 def show(site: At, request: Request, name: str, of: str = "") -> Response:
     mine = site.watch.handle(name)
     found = mine.results()
@@ -56,25 +59,41 @@ def show(site: At, request: Request, name: str, of: str = "") -> Response:
 
 
 @router.get("/experiments/{name}/policy/play")
-def play(site: At, request: Request, name: str, of: str = "") -> Response:
+async def play(site: At, request: Request, name: str, of: str = "") -> Response:
+    """Where the page shows the episode, once it is there: why it is not is said in its place."""
+    await _video(site, request, name, of)
     return site.page(request, "policies/played.html", name=name, of=of)
 
 
 @router.get("/experiments/{name}/policy/video.gif")
-def video(site: At, name: str, of: str = "") -> Response:
+async def video(site: At, request: Request, name: str, of: str = "") -> Response:
     """An episode that it plays, drawn."""
+    return Response(await _video(site, request, name, of), media_type="image/gif")
+
+
+async def _video(site: Site, request: Request, name: str, of: str) -> bytes:
+    return await site.long_work.done(request, "video", (name, of), lambda: _played(site, name, of))
+
+
+def _played(site: Site, name: str, of: str) -> bytes:
     source, seed = policy(site, name, of)
+    now = site.watch.handle(name).status()
+    return _recorded(source, seed, site.storage, (now.created, *((one.identity, one.step) for one in now.trials)))
+
+
+@functools.lru_cache(maxsize=32)
+def _recorded(source: str, seed: int | None, storage: str, as_of: tuple[Any, ...]) -> bytes:
     folder = Path(tempfile.mkdtemp(prefix=scratch_names("video")))
     try:
-        made = d3ray.record(source, str(folder / "episode.gif"), seed=seed, storage=site.storage)
-        content = Path(made.file).read_bytes()
+        made = d3ray.record(source, str(folder / "episode.gif"), seed=seed, storage=storage)
+        return Path(made.file).read_bytes()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return Response(content, media_type="image/gif")
 
 
 @router.post("/experiments/{name}/policy/judge")
-def judge(site: At, name: str, said: Said) -> Response:
+@takes_long
+def judge(site: At, request: Request, name: str, said: Said) -> Response:
     """Lets logs say what it would return."""
     data = site.watch.dataset(said.get("dataset", ""))
     steps = said.get("n_steps", "").strip()
@@ -89,6 +108,7 @@ def judge(site: At, name: str, said: Said) -> Response:
 
 
 @router.post("/experiments/{name}/policy/promote")
+@takes_long
 def promote(site: At, request: Request, name: str, said: Said) -> Response:
     """Makes it the champion where it passes the gate, or gives the champion before it back."""
     if said.get("back"):
@@ -100,25 +120,26 @@ def promote(site: At, request: Request, name: str, said: Said) -> Response:
 
 
 @router.get("/experiments/{name}/policy/{format}")
-def download(site: At, name: str, format: str, of: str = "") -> Response:
+@takes_long
+def download(site: At, request: Request, name: str, format: str, of: str = "") -> Response:
     if format not in _FORMATS:
         raise ConfigError(f"There is no format {format!r}: onnx, torchscript or package.", missing=True)
     kind, ending = _FORMATS[format]
     source, seed = policy(site, name, of)
     folder = Path(tempfile.mkdtemp(prefix=scratch_names("export")))
-    gone = BackgroundTask(shutil.rmtree, folder, ignore_errors=True)
     try:
         made = d3ray.export(source, str(folder / f"{name}{ending}"), format=kind, seed=seed, storage=site.storage)
         file = Path(made.target)
         if file.is_dir():
             file = Path(shutil.make_archive(str(folder / f"{name}-package"), "zip", file))
-    except BaseException:
+        headers = {"Content-Disposition": f"attachment; filename*=utf-8''{quote(file.name)}"}
+        return Response(file.read_bytes(), media_type="application/octet-stream", headers=headers)
+    finally:
         shutil.rmtree(folder, ignore_errors=True)
-        raise
-    return FileResponse(file, filename=file.name, media_type="application/octet-stream", background=gone)
 
 
 @router.post("/experiments/{name}/policy/act")
+@takes_long
 def act(site: At, request: Request, name: str, said: Said) -> Response:
     observation = typed(said.get("observation", ""))
     source, seed = policy(site, name, said.get("of", ""))

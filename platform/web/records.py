@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_VERSION = 1
 _TABLES = """
 create table upload (id text primary key, name text not null, size integer not null, begun real not null);
 create table project (name text primary key, made real not null);
@@ -25,16 +24,18 @@ create table waiting (name text primary key, job text not null, config text not 
 create table person (name text primary key, password text not null, role text not null);
 create table session (token text primary key, person text not null references person(name) on delete cascade, until real not null);
 """
+_CHANGES = (_TABLES, "alter table upload add column person text not null default '';")  # each makes the file's next version
 
 
 @dataclass(frozen=True)
 class Upload:
-    """A file that is coming in, or has come: what the browser calls it, and its size in bytes."""
+    """A file that is coming in, or has come: what the browser calls it, its size in bytes, and whose it is."""
 
     id: str
     name: str
     size: int
     begun: float
+    person: str
 
 
 _BESIDE = ("uploads", "sources")  # what else the page keeps in its folder
@@ -66,8 +67,9 @@ class Records:
             with suppress(FileNotFoundError):  # a journal's change has ended meanwhile
                 one.chmod(0o600)
         with self._open() as db:
-            if db.execute("pragma user_version").fetchone()[0] < _VERSION:
-                db.executescript(f"begin; {_TABLES} pragma user_version = {_VERSION}; commit;")
+            version = db.execute("pragma user_version").fetchone()[0]
+            for k, change in enumerate(_CHANGES[version:], version + 1):
+                db.executescript(f"begin; {change} pragma user_version = {k}; commit;")
 
     @contextmanager
     def _open(self) -> Generator[sqlite3.Connection]:
@@ -82,16 +84,19 @@ class Records:
     def add_upload(self, upload: Upload) -> None:
         """Keeps it."""
         with self._open() as db:
-            db.execute("insert into upload values (?, ?, ?, ?)", (upload.id, upload.name, upload.size, upload.begun))
+            row = (upload.id, upload.name, upload.size, upload.begun, upload.person)
+            db.execute("insert into upload values (?, ?, ?, ?, ?)", row)
 
     def uploads(self) -> list[Upload]:
         """All of them, those first that were begun first."""
         with self._open() as db:
-            return [Upload(*row) for row in db.execute("select id, name, size, begun from upload order by begun")]
+            return [Upload(*row) for row in db.execute("select id, name, size, begun, person from upload order by begun")]
 
     def upload(self, id: str) -> Upload | None:
         """One of them."""
-        return next((one for one in self.uploads() if one.id == id), None)
+        with self._open() as db:
+            row = db.execute("select id, name, size, begun, person from upload where id = ?", (id,)).fetchone()
+        return None if row is None else Upload(*row)
 
     def forget_upload(self, id: str) -> None:
         """Forgets it."""

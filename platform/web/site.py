@@ -21,6 +21,7 @@ from markupsafe import Markup
 from ...data.errors import ConfigError, D3rayError
 from .. import api as d3ray
 from ..words import count, level_name, size_text, time_text
+from .long_work import LongWork
 from .people import People
 from .records import Records
 from .sessions import Sessions
@@ -89,6 +90,11 @@ class Site:
     def watch(self) -> Watch:
         """What is read of experiments and datasets."""
         return Watch(self.storage, self.address, self.datasets, self.beside)
+
+    @cached_property
+    def long_work(self) -> LongWork:
+        """What takes seconds or minutes."""
+        return LongWork()
 
     @property
     def link(self) -> str:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import shutil
+import threading
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
-from ...data.errors import ConfigError, StorageError
+import anyio
+
+from ...data.errors import ConfigError, StorageError, in_words, reason
 from .records import Records, Upload
 
-KEEP_SECONDS = 7 * 86400  # of an upload that nobody goes on with
+BROKEN_SECONDS, WHOLE_SECONDS = 2 * 86400, 7 * 86400  # that one is kept which nobody goes on with, or brings into a dataset
+EACH, MOST, FILES = 20, 60, 2000  # of a person, and of all, that are coming in; of all that lie here
 _SPARE = 1 << 30  # bytes of the disk that uploads leave free
 _MOST_NAME = 100
+_AT_ONCE = 4
 
 
 class Uploads:
@@ -27,60 +36,126 @@ class Uploads:
 
     def __init__(self, folder: Path, records: Records, most: int) -> None:
         self.folder, self.records, self.most = folder, records, most
+        self.threads = anyio.CapacityLimiter(_AT_ONCE)  # that write what comes in
+        self._changed = threading.Lock()  # what there is: whoever begins one sees what all before took
+        self._written = set[str]()
         folder.mkdir(parents=True, exist_ok=True)
-        for old in records.uploads():
-            if time.time() - max(old.begun, self._touched(old)) > KEEP_SECONDS:
-                self.delete(old.id)
+        self._forget_old()
 
-    def begin(self, name: str, size: int) -> Upload:
-        """A new one. Raises ConfigError: it is too large; StorageError: the disk has no room."""
+    def begin(self, name: str, size: int, person: str) -> Upload:
+        """A new one, for all of which there is room.
+
+        Raises:
+            ConfigError: it is too large, or too many of the person's are coming in.
+            StorageError: the disk has no room beside what is coming in, or too many are.
+        """
+        name = plain_name(name)
         if size > self.most:
-            raise ConfigError(f"{name} has {size / 1e9:.1f} GB; this server takes files of {self.most / 1e9:.1f} GB at most.")
-        free = shutil.disk_usage(self.folder).free
-        if size + _SPARE > free:
-            raise StorageError(f"{name} has {size / 1e9:.1f} GB, and the server's disk has {free / 1e9:.1f} GB free.")
-        made = Upload(secrets.token_hex(16), plain_name(name), size, time.time())
-        self.file(made.id).touch(mode=0o600)
-        self.records.add_upload(made)
+            raise ConfigError(f"{name} has {in_words(size)}; this server takes files of {in_words(self.most)} at most.")
+        with self._changed:
+            self._forget_old()
+            there = self.all()
+            coming = [(one, here) for one, here in there if here < one.size]
+            if sum(one.person == person for one, _ in coming) >= EACH:
+                raise ConfigError(f"{EACH} files of yours are coming in: go on with these first, or remove some.")
+            if len(coming) >= MOST or len(there) >= FILES:
+                raise StorageError("Too many files are coming in to this server: try again once some have become datasets.")
+            kept = sum(one.size - here for one, here in coming)
+            free = max(shutil.disk_usage(self.folder).free - _SPARE - kept, 0)
+            if size > free:
+                beside = f" beside {in_words(kept)} that are coming in" if kept else ""
+                raise StorageError(f"{name} has {in_words(size)}, and the server's disk has room for {in_words(free)}{beside}.")
+            made = Upload(secrets.token_hex(16), name, size, time.time(), person)
+            self.records.add_upload(made)  # first, so that no file is there of which nobody knows
+            self.file(made.id).touch(mode=0o600)
         return made
 
     def file(self, id: str) -> Path:
         """Where it lies."""
         return self.folder / id
 
-    def offset(self, upload: Upload) -> int:
-        """Bytes that are here."""
-        return self.file(upload.id).stat().st_size
+    def all(self) -> list[tuple[Upload, int]]:
+        """All of them, with the bytes that are here, those first that were begun first."""
+        found = [(one, self._size(one.id)) for one in self.records.uploads()]
+        return [(one, here) for one, here in found if here is not None]
 
-    def whole(self, id: str) -> Upload:
-        """One that is all here. Raises ConfigError: it is not, or there is none."""
+    def find(self, id: str) -> tuple[Upload, int] | None:
+        """One of them, with the bytes that are here."""
         upload = self.records.upload(id)
-        if upload is None or self.offset(upload) != upload.size:
-            raise ConfigError("This file has not come in yet: choose it again, and it goes on where it was.")
-        return upload
+        here = None if upload is None else self._size(id)
+        return None if upload is None or here is None else (upload, here)
+
+    def _size(self, id: str) -> int | None:
+        try:
+            return self.file(id).stat().st_size
+        except FileNotFoundError:  # it has just become a dataset's, or was removed
+            return None
+
+    @contextmanager
+    def alone(self, id: str) -> Generator[bool]:
+        """Whether nobody else goes on with it; within, nobody else can."""
+        mine = id not in self._written
+        self._written.add(id)
+        try:
+            yield mine
+        finally:
+            if mine:
+                self._written.discard(id)
+
+    def append(self, id: str, chunk: BinaryIO) -> None:
+        """Adds a chunk to what is here, which is on the disk when this ends.
+
+        Raises StorageError: it cannot be written, or is no more.
+        """
+        chunk.seek(0)
+        try:
+            with self.file(id).open("r+b") as file:
+                file.seek(0, os.SEEK_END)
+                shutil.copyfileobj(chunk, file, 1 << 20)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise StorageError(f"The file cannot be written: {reason(error)}.") from None
 
     def take(self, ids: list[str], folder: Path) -> list[Path]:
-        """Moves files that are all here into a folder, under their own names. Raises ConfigError: two are called alike."""
-        found = [self.whole(id) for id in ids]
-        if len({one.name for one in found}) < len(found):
-            raise ConfigError("Two of these files have the same name; rename one of them.")
-        folder.mkdir(parents=True, exist_ok=True)
-        for one in found:
-            self.file(one.id).replace(folder / one.name)
-            self.records.forget_upload(one.id)
+        """Moves files that are all here into a folder, under their own names.
+
+        Raises ConfigError: one is not all here, or there is no such, or two are called alike.
+        """
+        with self._changed:
+            found = [self._whole(id) for id in ids]
+            if len({one.name for one in found}) < len(found):
+                raise ConfigError("Two of these files have the same name; rename one of them.")
+            folder.mkdir(parents=True, exist_ok=True)
+            for one in found:
+                self.file(one.id).replace(folder / one.name)
+                self.records.forget_upload(one.id)
         return [folder / one.name for one in found]
+
+    def _whole(self, id: str) -> Upload:
+        found = self.find(id)
+        if found is None or found[0].size != found[1]:
+            raise ConfigError("This file has not come in yet: choose it again, and it goes on where it was.")
+        return found[0]
 
     def delete(self, id: str) -> None:
         """Forgets it, and deletes what is here of it."""
-        if (upload := self.records.upload(id)) is not None:
-            self.file(upload.id).unlink(missing_ok=True)
+        if self.records.upload(id) is not None:
+            self.file(id).unlink(missing_ok=True)
             self.records.forget_upload(id)
 
-    def _touched(self, upload: Upload) -> float:
+    def until(self, upload: Upload) -> float:
+        """When it is deleted, if nobody goes on with it or brings it into a dataset."""
         try:
-            return self.file(upload.id).stat().st_mtime
+            about = self.file(upload.id).stat()
         except FileNotFoundError:
             return 0.0
+        return max(upload.begun, about.st_mtime) + (WHOLE_SECONDS if about.st_size == upload.size else BROKEN_SECONDS)
+
+    def _forget_old(self) -> None:
+        for one in self.records.uploads():
+            if self.until(one) < time.time():
+                self.delete(one.id)
 
 
 def plain_name(name: str) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 from ...data.errors import ConfigError
@@ -70,10 +72,10 @@ class Watch:
         """One of them. Raises ConfigError: there is none."""
         return d3ray.datasets.open(name, folder=self._datasets, experiments=self._experiments(), beside=self._beside)
 
-    def inspected(self, name: str, seconds: float | None = None) -> Inspected | None:
-        """What the doctor finds in a dataset, through which it looks once; None: it has not ended after so many seconds.
+    def inspected(self, name: str) -> Future[Inspected]:
+        """What the doctor finds in a dataset, through which it looks once; DataError, where it cannot be read.
 
-        Raises ConfigError: there is no such dataset; DataError: it cannot be read.
+        Raises ConfigError: there is no such dataset.
         """
         mine = self.dataset(name)
         key = (str(mine.folder), mine.status().changed)
@@ -84,10 +86,7 @@ class Watch:
                     del self._looked[old]
                 looks = self._looked[key] = Future[Inspected]()
                 threading.Thread(target=self._look, args=(mine, key, looks), daemon=True).start()
-        try:
-            return looks.result(seconds)
-        except TimeoutError:
-            return None
+        return looks
 
     def _look(self, mine: d3ray.datasets.DatasetHandle, key: tuple[str, float], looks: Future[Inspected]) -> None:
         try:
@@ -148,6 +147,14 @@ class Watch:
         finally:
             busy.release()
         return newest[1]
+
+
+async def ended(future: Future[Any], seconds: float | None = None) -> None:
+    """Waits for it, in no thread, however it ends; for so many seconds at most."""
+    loop, end = asyncio.get_running_loop(), asyncio.Event()
+    future.add_done_callback(lambda _: loop.call_soon_threadsafe(end.set))
+    with suppress(TimeoutError):
+        await asyncio.wait_for(end.wait(), seconds)
 
 
 def _finite(metrics: Mapping[str, float]) -> dict[str, float]:

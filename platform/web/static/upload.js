@@ -37,6 +37,13 @@ const finished = (item) => {
 
 const detail = async (answer) => (await answer.json().catch(() => ({}))).detail ?? `The server answered ${answer.status}.`;
 
+// Where the page is not encrypted, browsers hash nothing.
+const checksum = async (chunk) => {
+  if (!crypto.subtle) return {};
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", await chunk.arrayBuffer()));
+  return { "Upload-Checksum": `sha256 ${btoa(String.fromCharCode(...digest))}` };
+};
+
 const begin = async (file) => {
   const known = [...list.children].find((item) => item.dataset.name === file.name && +item.dataset.size === file.size);
   if (known) return known;
@@ -58,7 +65,8 @@ const send = async (file) => {
     show(item, offset, `${size(offset)} of ${size(file.size)}`);
     try {
       const body = file.slice(offset, offset + chunk);
-      const answer = await fetch(url, { method: "PATCH", headers: { "Upload-Offset": offset, "Content-Type": "application/offset+octet-stream" }, body });
+      const headers = { "Upload-Offset": offset, "Content-Type": "application/offset+octet-stream", ...await checksum(body) };
+      const answer = await fetch(url, { method: "PATCH", headers, body });
       if (!answer.ok && answer.status !== 409) throw new Error(await detail(answer));
       offset = +answer.headers.get("Upload-Offset");
       broken = 0;

@@ -225,3 +225,16 @@ def test_pages_fit_and_are_accessible(
         assert [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in ("serious", "critical")] == [], path
     assert max(sizes.values()) < MOST_BYTES
     context.close()
+
+
+def test_a_file_comes_in_chunks_that_say_what_they_hold(tab: Any, served: Served, tmp_path: Path) -> None:
+    file = tmp_path / "log.csv"
+    file.write_bytes(np.random.default_rng(0).bytes(9 << 20))
+    sent: list[str] = []
+    tab.on("request", lambda asked: sent.append(asked.headers.get("upload-checksum", "")) if asked.method == "PATCH" else None)
+    tab.goto(f"{served.url}/datasets")
+    tab.set_input_files("#files", str(file))
+    playwright.expect(tab.locator("#bring-say")).to_have_text("All files are here.", timeout=60_000)
+    assert [one.startswith("sha256 ") for one in sent] == [True, True]
+    ((upload, _),) = served.site.uploads.all()
+    assert served.site.uploads.file(upload.id).read_bytes() == file.read_bytes()

@@ -112,16 +112,16 @@ def test_the_doctor_looks_through_one_at_a_time_and_keeps_what_is_newest(tmp_pat
     for name in ("a", "b"):
         copy(tmp_path / "in" / name, 2)
     watch = Watch(str(tmp_path / "results"), None, str(tmp_path / "in"))
-    assert [watch.inspected(name, 0) for name in ("a", "b")] == [None, None]
+    assert not any(watch.inspected(name).done() for name in ("a", "b"))
     assert begun.acquire(timeout=20)
     assert not begun.acquire(timeout=0.5)
     go.set()
-    first = watch.inspected("a", 20)
+    first = watch.inspected("a").result(20)
     assert first is not None
-    assert watch.inspected("a", 20) is first
+    assert watch.inspected("a").result(20) is first
     former = weakref.ref(first)
     del first
     Dataset.open("d3ray/cartpole-replay").take(3).write(tmp_path / "in" / "a", overwrite=True)
-    assert watch.inspected("a", 20) is not former()
+    assert watch.inspected("a").result(20) is not former()
     gc.collect()
     assert former() is None

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
+import re
+import socket
+import sqlite3
+import subprocess
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import requests
 
 from d3ray.data.errors import ConfigError, StorageError
 from d3ray.platform.web import uploads as module
 from d3ray.platform.web.records import Records
-from d3ray.platform.web.uploads import KEEP_SECONDS, Uploads, plain_name
+from d3ray.platform.web.site import Site
+from d3ray.platform.web.uploads import BROKEN_SECONDS, EACH, MOST, WHOLE_SECONDS, Uploads, plain_name
 
 from .site_server import Served, serving
 
@@ -44,15 +54,132 @@ def test_an_upload_goes_on_where_it_broke_off(served: Served, tmp_path: Path) ->
     assert patch(0, b"x")[0] == 404
 
 
+def begun(served: Served, size: int) -> str:
+    """Address of a new upload."""
+    headers = {**SAME, "Upload-Length": str(size)}
+    answer = served.session.post(f"{served.url}/uploads", params={"name": "log.csv"}, headers=headers, timeout=20)
+    return f"{served.url}/uploads/{answer.json()['id']}"
+
+
+def offset(served: Served, one: str) -> int:
+    return int(served.session.head(one, timeout=20).headers["Upload-Offset"])
+
+
+def half_sent(served: Served, one: str, body: bytes, length: int, at: int = 0) -> socket.socket:
+    """A connection on which the beginning of a chunk is sent."""
+    line = socket.create_connection(("127.0.0.1", served.site.port))
+    cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in served.session.cookies)
+    told = {"Host": f"127.0.0.1:{served.site.port}", "Cookie": cookies, "Sec-Fetch-Site": "same-origin"}
+    told |= {"Upload-Offset": str(at), "Content-Length": str(length)}
+    head = "".join(f"{name}: {value}\r\n" for name, value in told.items())
+    line.sendall(f"PATCH {one.removeprefix(served.url)} HTTP/1.1\r\n{head}\r\n".encode() + body)
+    return line
+
+
+def until_it_comes(served: Served) -> None:
+    end = time.monotonic() + 20
+    while not served.site.uploads._written:  # pyright: ignore[reportPrivateUsage]
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_two_chunks_at_once_do_not_mix(served: Served) -> None:
+    """The second one is refused, whatever it holds, and the first is all that is there."""
+    one, size = begun(served, 200_000), 200_000
+    with half_sent(served, one, b"a" * 100_000, size) as line:
+        until_it_comes(served)
+        second = served.session.patch(one, data=b"b", headers={**SAME, "Upload-Offset": "0"}, timeout=20)
+        assert (second.status_code, "coming in" in second.text) == (423, True)
+        assert offset(served, one) == 0
+        line.sendall(b"a" * 100_000)
+        assert line.recv(100).startswith(b"HTTP/1.1 204")
+    assert served.site.uploads.file(one.rpartition("/")[2]).read_bytes() == b"a" * size
+
+
+def test_many_at_one_offset_leave_one_of_them(served: Served) -> None:
+    one, size = begun(served, 400_000), 400_000
+
+    def patch(k: int) -> int:
+        return served.session.patch(one, data=bytes([k]) * size, headers={**SAME, "Upload-Offset": "0"}, timeout=20).status_code
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(patch, range(8)))
+    assert answers.count(204) == 1
+    assert set(answers) <= {204, 409, 423}
+    assert served.site.uploads.file(one.rpartition("/")[2]).read_bytes() == bytes([answers.index(204)]) * size
+
+
+def test_a_chunk_that_broke_off_is_not_there(served: Served) -> None:
+    one = begun(served, 200_000)
+    with half_sent(served, one, b"a" * 100_000, 200_000):
+        until_it_comes(served)
+    end = time.monotonic() + 20
+    while served.session.patch(one, data=b"b" * 1000, headers={**SAME, "Upload-Offset": "0"}, timeout=20).status_code == 423:
+        assert time.monotonic() < end
+    assert offset(served, one) == 1000
+    (file,) = served.site.uploads.folder.iterdir()
+    assert file.read_bytes() == b"b" * 1000
+
+
+def test_a_chunk_is_what_its_checksum_says(served: Served) -> None:
+    one = begun(served, 10)
+
+    def patch(body: bytes, checksum: str) -> int:
+        headers = {**SAME, "Upload-Offset": "0", "Upload-Checksum": checksum}
+        return served.session.patch(one, data=body, headers=headers, timeout=20).status_code
+
+    said = f"sha256 {base64.b64encode(hashlib.sha256(b'0123456789').digest()).decode()}"
+    assert patch(b"0123456780", said) == 460
+    assert offset(served, one) == 0
+    for unreadable in ("sha256 x", "sha256 YQ==", "md5 YQ==", "x"):
+        assert patch(b"0123456789", unreadable) == 400
+    assert patch(b"0123456789", said) == 204
+
+
+def room(folder: Path, most: int = 10**12) -> Uploads:
+    folder.joinpath("web").mkdir(exist_ok=True)
+    return Uploads(folder / "web" / "uploads", Records(folder / "web" / "page.sqlite"), most)
+
+
+def free(monkeypatch: pytest.MonkeyPatch, n_bytes: int) -> None:
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": n_bytes})())
+
+
 def test_what_is_too_large_is_refused_before_it_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tmp_path.joinpath("web").mkdir()
-    uploads = Uploads(tmp_path / "web" / "uploads", Records(tmp_path / "web" / "page.sqlite"), most=10**9)
-    with pytest.raises(ConfigError, match=r"has 10\.0 GB; this server takes files of 1\.0 GB at most"):
-        uploads.begin("all.csv", 10**10)
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 10**8})())
-    with pytest.raises(StorageError, match=r"disk has 0\.1 GB free"):
-        uploads.begin("all.csv", 10**8)
+    uploads = room(tmp_path, most=10**9)
+    with pytest.raises(ConfigError, match=r"has 10 GB; this server takes files of 1 GB at most"):
+        uploads.begin("all.csv", 10**10, "ann")
+    free(monkeypatch, 10**8)
+    with pytest.raises(StorageError, match=r"disk has room for 0 bytes\."):
+        uploads.begin("all.csv", 10**8, "ann")
     assert list(uploads.folder.iterdir()) == []
+
+
+def test_the_disk_has_room_for_all_that_are_coming_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uploads = room(tmp_path)
+    free(monkeypatch, 11 * 10**9)
+    first = uploads.begin("a.csv", 6 * 10**9, "ann")
+    with pytest.raises(StorageError, match=r"room for 3\.93 GB beside 6 GB that are coming in"):
+        uploads.begin("b.csv", 6 * 10**9, "bob")
+    os.truncate(uploads.file(first.id), 3 * 10**9)  # so much of it has come, which the disk counts itself
+    uploads.begin("b.csv", 6 * 10**9, "bob")
+    uploads.delete(first.id)
+    uploads.begin("c.csv", 3 * 10**9, "cid")
+
+
+def test_so_many_files_may_come_in_at_once(tmp_path: Path) -> None:
+    uploads = room(tmp_path)
+    first = uploads.begin("0.csv", 5, "ann")
+    for k in range(1, EACH):
+        uploads.begin(f"{k}.csv", 5, "ann")
+    with pytest.raises(ConfigError, match=f"{EACH} files of yours"):
+        uploads.begin("more.csv", 5, "ann")
+    uploads.file(first.id).write_bytes(b"12345")
+    uploads.begin("more.csv", 5, "ann")  # for one of them is here
+    for k in range(EACH, MOST):
+        uploads.begin(f"{k}.csv", 5, f"person {k}")
+    with pytest.raises(StorageError, match="Too many files"):
+        uploads.begin("more.csv", 5, "bob")
 
 
 def test_who_lies_about_a_size(served: Served) -> None:
@@ -100,13 +227,68 @@ def test_files_go_to_their_dataset_under_their_names(served: Served, tmp_path: P
 
 
 def test_what_nobody_goes_on_with_is_deleted(tmp_path: Path) -> None:
-    records = Records(tmp_path / "page.sqlite")
-    uploads = Uploads(tmp_path / "uploads", records, most=100)
-    old, fresh = uploads.begin("old", 5), uploads.begin("fresh", 5)
-    past = time.time() - KEEP_SECONDS - 60
-    os.utime(uploads.file(old.id), (past, past))
-    with records._open() as db:  # pyright: ignore[reportPrivateUsage]
-        db.execute("update upload set begun = ? where id = ?", (past, old.id))
-    again = Uploads(tmp_path / "uploads", records, most=100)
-    assert [one.id for one in records.uploads()] == [fresh.id]
-    assert [file.name for file in again.folder.iterdir()] == [fresh.id]
+    uploads = room(tmp_path)
+    broken, whole, fresh = (uploads.begin(name, 5, "ann") for name in ("broken", "whole", "fresh"))
+    uploads.file(whole.id).write_bytes(b"12345")
+
+    def left_for(seconds: float) -> None:
+        past = time.time() - seconds - 60
+        for one in (broken, whole):
+            if uploads.file(one.id).exists():
+                os.utime(uploads.file(one.id), (past, past))
+        with uploads.records._open() as db:  # pyright: ignore[reportPrivateUsage]
+            db.execute("update upload set begun = ? where id != ?", (past, fresh.id))
+
+    left_for(BROKEN_SECONDS)
+    uploads.begin("next", 5, "bob")
+    assert {one.name for one, _ in uploads.all()} == {"whole", "fresh", "next"}
+    left_for(WHOLE_SECONDS)
+    assert {one.name for one, _ in room(tmp_path).all()} == {"fresh", "next"}
+    assert len(list(uploads.folder.iterdir())) == 2
+
+
+@pytest.mark.long
+@pytest.mark.timeout(120)
+def test_a_server_that_is_killed_knows_what_is_on_the_disk(tmp_path: Path) -> None:
+    """A chunk that it was still receiving is not there; one that it had answered is."""
+
+    def start() -> tuple[subprocess.Popen[str], Served]:
+        command = [sys.executable, "-m", "d3ray.jobs", "web", "port=0"]
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        said = re.fullmatch(r"Open (http://127.0.0.1:(\d+))/\?token=(\S+)\n", process.stdout.readline())
+        assert said is not None
+        page = Served(Site(tmp_path / "d3ray_web", "", "", port=int(said[2]), token=said[3]), said[1], requests.Session())
+        assert page.session.get(page.site.link, timeout=60).status_code == 200
+        return process, page
+
+    process, page = start()
+    try:
+        one = begun(page, 300_000)
+        first = page.session.patch(one, data=b"a" * 100_000, headers={**SAME, "Upload-Offset": "0"}, timeout=20)
+        assert first.status_code == 204
+        with half_sent(page, one, b"b" * 100_000, 200_000, at=100_000):
+            end = time.monotonic() + 20
+            while page.session.patch(one, data=b"c", headers={**SAME, "Upload-Offset": "100000"}, timeout=20).status_code != 423:
+                assert time.monotonic() < end
+            process.kill()
+            process.wait(20)
+        process, page = start()
+        one = f"{page.url}/uploads/{one.rpartition('/')[2]}"
+        (file,) = (tmp_path / "d3ray_web" / "uploads").iterdir()
+        assert offset(page, one) == file.stat().st_size
+        assert file.read_bytes() in (b"a" * 100_000, b"a" * 100_000 + b"c")
+    finally:
+        process.kill()
+        process.wait(20)
+
+
+def test_records_of_an_earlier_version_are_read(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "page.sqlite") as db:
+        db.executescript(
+            "create table upload (id text primary key, name text not null, size integer not null, begun real not null);"
+        )
+        db.execute("insert into upload values ('a', 'log.csv', 5, 1.0)")
+        db.execute("pragma user_version = 1")
+    (found,) = Records(tmp_path / "page.sqlite").uploads()
+    assert (found.name, found.person) == ("log.csv", "")
