@@ -1,4 +1,4 @@
-"""d3rlpy 2.8.1's defaults, as it serialises them (`tests/algos/saving/record_d3.py`), are what its configs mean here without arguments."""
+"""d3rlpy 2.8.1's defaults, recorded by `tests/algos/saving/record_d3.py`, are what its configs mean here without arguments."""
 
 from __future__ import annotations
 
