@@ -87,5 +87,5 @@ def load(name: str) -> tuple[Callable[[Any], Any], type[Config]]:
     if name not in COMMANDS:
         raise ConfigError(f"d3ray has no job {name!r}{did_you_mean(name, COMMANDS)}")
     module, _, function = COMMANDS[name][0].partition(":")
-    run = getattr(importlib.import_module(f"{__package__.rpartition('.')[0]}.{module}"), function)
+    run = getattr(importlib.import_module(f"..{module}", __package__), function)
     return run, getattr(sys.modules[run.__module__], run.__annotations__["config"])

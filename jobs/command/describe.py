@@ -89,7 +89,8 @@ def _kind(schema: Schema) -> str:
         elif one.get("format") == "path":
             words.append("path")
         else:
-            words.append(_KINDS.get(one.get("type", ""), one.get("type", "anything")))
+            kind: str = one.get("type", "anything")
+            words.append(_KINDS.get(kind, kind))
     return " or ".join(dict.fromkeys(words))
 
 
