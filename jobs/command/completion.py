@@ -211,10 +211,9 @@ def _list(name: str) -> list[str]:
         return suite_names()
     if name == "algorithms":
         from ... import algos  # noqa: F401  # pyright: ignore[reportUnusedImport] - makes d3ray's own known by their names
-        from ...algos.registry import algorithm_names, online_names
-        from ...platform.rllib.names import rllib_names
+        from ...platform.subjects.kind import subject_names
 
-        return [*algorithm_names(), *online_names(), *rllib_names()]
+        return subject_names()
     return [command for command in COMMANDS if command not in FROM_HERE]
 
 

@@ -68,8 +68,6 @@ class AlgorithmChoice(Config):
         own = name in (*registry.algorithm_names(), *registry.online_names())
         return (registry.algorithm_class(name).Config if own else AlgorithmConfig).model_fields
 
-        return setting_names(given.get("name") if isinstance(given, dict) else given)
-
 
 class EvaluationConfig(Config):
     """How policies are scored while they learn. `evaluation: Hopper-v4` is short for its environment."""
