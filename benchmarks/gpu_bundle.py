@@ -32,7 +32,7 @@ PEER = (
     *("d3rlpy==2.8.1", "array-api-compat", "click", "colorama", "dataclasses-json", "marshmallow<4"),
     *("mypy-extensions", "structlog", "typing-inspect"),
 )
-PLATFORM = ("mlflow", "ray[data,default,tune]", "fastapi", "jinja2", "psutil", "requests", "tensorboardX", "typer", "uvicorn")
+PLATFORM = ("mlflow", "ray[data,default,tune]", "fastapi", "jinja2", "psutil", "requests", "tensorboardX", "uvicorn")
 BROUGHT = (
     *("contourpy", "fonttools", "grpcio", "h5py", "kiwisolver", "llvmlite", "matplotlib", "ml-dtypes", "mpmath"),
     *("networkx", "numba", "numpy", "onnx", "onnx-ir", "onnxruntime", "onnxscript", "pandas", "pillow"),

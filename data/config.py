@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Self, cast, get_args
 
@@ -70,6 +71,11 @@ class Config(BaseModel):
         if any(type(one) is int and abs(one) > _MOST.get(name, _LARGEST) for one in numbers):
             raise ValueError(f"it must be at most {_MOST.get(name, _LARGEST):,}")
         return value
+
+    @classmethod
+    def open_names(cls, given: Any) -> Iterable[str]:
+        """Settings that a value of this has beside its fields, as an algorithm's stand beside its name."""
+        return ()
 
     @classmethod
     def checked(cls, settings: Mapping[str, Any], *, title: str | None = None) -> Self:
@@ -163,21 +169,28 @@ _EXPECTED = {  # by pydantic's name of what went wrong, where its own words are 
 }
 
 
-def explain(config: type[BaseModel], error: ValidationError, title: str) -> str:
-    """One sentence for the first thing wrong: whose setting, which value, what was expected or meant."""
-    return _explained(config, error.errors()[0], title)[1]
+def foremost(error: ValidationError) -> Any:
+    """The error to name first: a key that is not known comes before one that is missing, for it may be that one, misspelt."""
+    return min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
+
+
+def explain(config: type[BaseModel], error: ValidationError, title: str, given: Mapping[str, Any] | None = None) -> str:
+    """One sentence for what is foremost wrong in what was `given`: whose setting, which value, what was expected or meant."""
+    return _explained(config, foremost(error), title, given or {})[1]
 
 
 def explain_each(config: type[BaseModel], error: ValidationError, title: str) -> list[tuple[str, str]]:
     """For everything wrong the setting's dotted name and a sentence."""
-    return [_explained(config, one, title) for one in error.errors()]
+    return [_explained(config, one, title, {}) for one in error.errors()]
 
 
-def _explained(config: type[BaseModel], first: Any, title: str) -> tuple[str, str]:
+def _explained(config: type[BaseModel], first: Any, title: str, given: Mapping[str, Any]) -> tuple[str, str]:
     path, models = _walk(config, [str(part) for part in first["loc"]])
     key = ".".join(path)
     if first["type"] == "extra_forbidden":
-        return key, f"{title} has no setting {key!r}{did_you_mean(path[-1], models[0].model_fields if models else [])}"
+        meant = _further_down(config, key, given) if len(path) == 1 else None
+        near = f"; did you mean {meant!r}?" if meant else did_you_mean(path[-1], models[0].model_fields if models else [])
+        return key, f"{title} has no setting {key!r}{near}"
     if first["type"] == "missing":
         return key, f"{title} needs {key!r}: {_describe(models, path[-1])}."
     message = _EXPECTED.get(first["type"]) or first["msg"].removeprefix("Value error, ")
@@ -191,6 +204,19 @@ def _explained(config: type[BaseModel], first: Any, title: str) -> tuple[str, st
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _further_down(config: type[BaseModel], name: str, given: Mapping[str, Any]) -> str | None:
+    """The full name of a setting of which somebody wrote the last part alone: `algorithm.gamma` of `gamma`."""
+    inner = [(top, model) for top, field in config.model_fields.items() for model in _models(field.annotation)]
+    own = {setting: f"{top}.{setting}" for top, model in reversed(inner) for setting in model.model_fields}
+    if name not in own and difflib.get_close_matches(name, config.model_fields, 1):
+        return None
+    if near := [name] if name in own else difflib.get_close_matches(name, own, 1):
+        return own[near[0]]
+    opened = ((top, model.open_names(given.get(top))) for top, model in inner if issubclass(model, Config))
+    more = {setting: f"{top}.{setting}" for top, names in opened for setting in names}
+    return next((more[near] for near in difflib.get_close_matches(name, more, 1)), None)
 
 
 def _walk(config: type[BaseModel], path: list[str]) -> tuple[list[str], list[type[BaseModel]]]:

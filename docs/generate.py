@@ -23,10 +23,8 @@ from d3ray.algos.config import AlgorithmConfig
 from d3ray.algos.networks.encoders import DefaultEncoder
 from d3ray.algos.registry import algorithm_class, algorithm_names, online_names
 from d3ray.data.doctor import KINDS, SEVERITIES
-from d3ray.jobs.command.completion import TABLE
-from d3ray.jobs.command.completion_table import table
+from d3ray.jobs.command.commands import load
 from d3ray.jobs.command.describe import help_text
-from d3ray.jobs.command.running import job_names, load_job
 from d3ray.platform.cluster.description import Description
 
 DOCS = Path(__file__).parent
@@ -50,7 +48,6 @@ def documents() -> dict[Path, str]:
     """Every document that is written here, with its content."""
     made = {DOCS / "algorithms" / f"{name}.md": page(name) for name in ours()}
     made[DOCS / "algorithms" / f"{MODEL}.md"] = model_page()
-    made[TABLE] = table()
     made[DOCS.parent / "ray_cluster.yaml"] = Description().files_for("aws")["ray_cluster.yaml"]
     for file in sorted(DOCS.glob("*.md")):
         text = file.read_text(encoding="utf-8")
@@ -69,7 +66,7 @@ def ours() -> list[str]:
 
 def options(job: str) -> str:
     """What `d3ray JOB --help` prints, long lines wrapped."""
-    lines = help_text(job, load_job(job)[1], job_names()[job]).splitlines()
+    lines = help_text(job, load(job)[1]).splitlines()
     wrapped = [part for line in lines for part in textwrap.wrap(line, WIDTH, subsequent_indent="      ") or [""]]
     return "\n".join(["```text", *wrapped, "```", ""])
 

@@ -6,17 +6,17 @@ import os
 import sys
 from collections.abc import Sequence
 
-from .command import completion
-
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and exits with its status, or answers a shell that asks what may stand on it."""
-    if (line := os.environ.get(completion.VARIABLE)) is not None:
+    if (line := os.environ.get("D3RAY_COMPLETE")) is not None:
+        from .command import completion
+
         completion.main(line)
         return
-    from .command.application import run  # slow beside an answer
+    from .command import running
 
-    run(sys.argv[1:] if arguments is None else arguments, ends_process=arguments is None)
+    running.main(sys.argv[1:] if arguments is None else arguments)
 
 
 if __name__ == "__main__":

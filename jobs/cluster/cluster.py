@@ -1,4 +1,4 @@
-"""`d3ray cluster new aws|kubernetes|slurm`: write the files that start a cluster there, from one description of it."""
+"""`d3ray cluster new aws|kubernetes|slurm`."""
 
 from __future__ import annotations
 

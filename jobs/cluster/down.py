@@ -1,4 +1,4 @@
-"""`d3ray down [FILE]`: end the Ray cluster that a file of Ray's cluster launcher describes, and its costs."""
+"""`d3ray down [FILE]`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`d3ray jobs list|logs|stop|wait [ID]`: what runs on a Ray cluster: list it, follow it again, wait for it, stop it."""
+"""`d3ray jobs list|logs|stop|wait [ID]`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`d3ray submit JOB ...`: run a job on a Ray cluster with the d3ray that is installed here, and follow its log."""
+"""`d3ray submit JOB ...`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from ...data.config import Config
 from ...data.errors import ConfigError
 from ..command.base import JobConfig, Result, option
+from ..command.commands import FROM_HERE, load
 from ..command.console import note
 from ..command.options import read_line, resolve
-from ..command.running import FROM_HERE, load_job, run_command
+from ..command.running import run_command
 from ..training.resume import ResumeConfig
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def run(config: SubmitConfig) -> SubmitResult:
     if config.job in FROM_HERE:
         raise ConfigError(f"submit runs jobs on a cluster; {config.job} works from here.")
     title = f"d3ray {config.job}"
-    _, config_class = load_job(config.job)
+    _, config_class = load(config.job)
     if read_line(config_class, config.arguments, title).action != "run":
         return SubmitResult(made="", exit_status=run_command(config.job, config.arguments))
     resolved, _ = resolve(config_class, None, config.arguments, title=title)  # refuses here what would fail there
@@ -99,10 +100,10 @@ def run(config: SubmitConfig) -> SubmitResult:
         about = metadata(resolved.experiment, resolved.place)
     place = Jobs(config.address, note)
     cluster = place.cluster
-    with cargo(files=files, plugins=plugins, working_dir=working_dir, secrets=secrets) as load:
+    with cargo(files=files, plugins=plugins, working_dir=working_dir, secrets=secrets) as loaded:
         if config.check:
-            return _checked(cluster, resolved, load, env)
-        job = place.send(config.job, arguments, load, env, about, check=config.check_cluster)
+            return _checked(cluster, resolved, loaded, env)
+        job = place.send(config.job, arguments, loaded, env, about, check=config.check_cluster)
     note(f"Job {job.id} runs: {shlex.join(['d3ray', config.job, *arguments])}")
     look = {"its log": job.command("logs"), "its end": job.command("wait"), "stop it": job.command("stop")}
     if not config.wait:

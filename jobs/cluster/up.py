@@ -1,4 +1,4 @@
-"""`d3ray up [FILE]`: start the Ray cluster that a file of Ray's cluster launcher describes."""
+"""`d3ray up [FILE]`."""
 
 from __future__ import annotations
 

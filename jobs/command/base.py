@@ -1,50 +1,90 @@
-"""What every job is made of.
-
-A job is one module of a room of `jobs/`; nothing else has to name it. `jobs/data/count.py` in full:
-
-    '''`d3ray count DATASET`: how many transitions a dataset has.'''
-
-    from __future__ import annotations
-
-    from dataclasses import dataclass
-
-    from ...data.dataset import Dataset
-    from ..command.base import JobConfig, Result, option
-
-    class CountConfig(JobConfig):
-        dataset: str = option(..., "dataset folder, URI or catalog name", operand=True, example="d3ray/cartpole-replay")
-        episodes: bool = option(False, "count episodes instead")
-
-    @dataclass(frozen=True, kw_only=True)
-    class CountResult(Result):
-        n: int
-
-    def run(config: CountConfig) -> CountResult:
-        dataset = Dataset.open(config.dataset)
-        n = dataset.n_episodes if config.episodes else dataset.n_transitions
-        return CountResult(n=n, made=f"{config.dataset} has {n}.", look={"more": f"d3ray inspect {config.dataset}"})
-
-- The docstring begins with the command between backticks and a colon; the rest of its first line is what `d3ray --help` lists.
-- The config class is the module's name in CamelCase with `Config`; any `data.config.Config` will do, `JobConfig` is the usual
-  base, and `RestartableConfig` adds `resume` and `replace`. Nested configs are fields; their options get dotted names.
-- `run` does the work and raises a `D3rayError` for what the user can mend, before any work where possible. What is slow to import
-  (ray, mlflow, torch) is best imported inside it, so that `--help` stays quick.
-- A Ctrl-C is let through. A job that knows what is left to do raises `KeyboardInterrupt("3 of 5 trials are done; ...")` instead.
-"""
+"""What every command is made of: options, a config of them, and a result. CONTRIBUTING.md shows one in full."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from .options import JobConfig, RestartableConfig, option
+from pydantic import Field
 
-__all__ = ["JobConfig", "RestartableConfig", "Result", "option"]
+from ...data.config import Config
+from ...data.errors import ConfigError
+from ...platform.yaml_text import Key
+
+
+def option(
+    default: Any,
+    description: str,
+    *,
+    operand: bool | Literal["several", "rest"] = False,
+    example: Any = None,
+    source: str = "",
+    also: str = "",
+    **limits: Any,
+) -> Any:
+    """A field of a command's config.
+
+    Args:
+        default: its default, `...` where the user must give a value; a callable is called for each config.
+        description: one phrase, shown by `--help` and above the field in `--example`.
+        operand: True: the value may stand alone on the command line, in the order of the fields. "several": so may more of them,
+            all but those that operands before and after it need. "rest": everything that follows the operands before it, flags
+            included, is this field's, a tuple of strings.
+        example: what `--example` shows where there is no default.
+        source: the paper, table or file that the default comes from.
+        also: another name for it on the command line, by which users of another program know it: `--env-id` of d3rlpy.
+        limits: pydantic's `gt`, `ge`, `lt`, `le`, `min_length`, ….
+    """
+    extra = {"operand": operand, "example": example, "source": source, "also": also}
+    limits["json_schema_extra"] = {key: value for key, value in extra.items() if value not in (False, None, "")} or None
+    if callable(default):
+        return Field(default_factory=default, description=description, **limits)
+    return Field(default, description=description, **limits)
+
+
+class JobConfig(Config):
+    """Base of every command's config."""
+
+    def implied(self) -> Mapping[str, tuple[Any, str]]:
+        """Values that follow from these, by dotted name, with where each comes from: `{"algorithm.alpha": (2.5, "preset paper")}`.
+
+        `--print-config` shows them; what the user has given keeps the place where it was given.
+        """
+        return {}
+
+    @classmethod
+    def below(cls, given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[Key, str]]:
+        """Values that lie between the defaults and what is `given`, and the place of each key. Raises ConfigError."""
+        return {}, {}
+
+    def files(self) -> tuple[str, ...]:
+        """Values of options that name files of this machine, which a submitted job needs."""
+        return ()
+
+    def after_interrupt(self, command: str) -> str:
+        """What to tell a user who pressed Ctrl-C in `command`."""
+        return f"Interrupted; nothing half-made was kept. Again from the start: {command}"
+
+
+class RestartableConfig(JobConfig):
+    """The two flags of every command whose work can go on after it was stopped."""
+
+    resume: bool = option(False, "go on with what an earlier run of this name in this storage left unfinished")
+    replace: bool = option(False, "delete what an earlier run of this name in this storage left, and start again")
+
+    def model_post_init(self, context: Any, /) -> None:
+        if self.resume and self.replace:
+            raise ConfigError("resume goes on with the earlier run and replace deletes it; say one of them.")
+
+    def after_interrupt(self, command: str) -> str:
+        resume = command if self.resume else f"{command.replace(' --replace', '')} --resume"
+        return f"Interrupted; what reached a checkpoint is kept. To go on: {resume}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a job made and where to look; subclasses add what Python callers want to have."""
+    """What a command made and where to look; subclasses add what Python callers want to have."""
 
     made: str
     """One sentence: what there is now that was not there before."""

@@ -1,51 +1,99 @@
-"""Finds the jobs that there are, and runs one as a command."""
+"""The `d3ray` command: runs the one that is named, each imported when it is called."""
 
 from __future__ import annotations
 
-import importlib
+import gc
 import os
 import shlex
+import signal
 import sys
+import textwrap
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from ...data.config import Config
-from ...data.errors import ConfigError, D3rayError, did_you_mean, speaking_of_configs
+from ...data.errors import D3rayError, did_you_mean, speaking_of_configs
 from ...data.uris import without_secrets
-from ...platform.yaml_text import to_text
-from .describe import algorithm_text, example, help_text, print_config
-from .options import JobConfig, read_line, resolve
+from ...data.version import __version__
+from .commands import COMMANDS, TITLES, load
+from .completion import SCRIPTS
 
-_JOBS = Path(__file__).parents[1]
-ROOMS = {"data": "Data", "training": "Training", "results": "Results", "policies": "Policies", "cluster": "Clusters"}
-FROM_HERE = ("submit", "jobs", "up", "down", "cluster")  # jobs that speak to clusters, on which `submit` runs the others
+ABOUT = """Usage: d3ray COMMAND [key=value ...]
+
+Data-driven deep reinforcement learning on Ray: from logged experience to a policy.
+
+`d3ray COMMAND --help` shows a command's options, `d3ray COMMAND --example` a commented config file, and
+`d3ray COMMAND --config FILE key=value ...` runs it."""
+FLAGS = {
+    "--completion": "SHELL  print what bash, zsh or fish reads to complete d3ray's words",
+    "--help": "print this",
+    "--version": "print the version",
+}
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 
-def job_names(room: str | None = None) -> dict[str, str]:
-    """Every job, or those of a room, with its one line for `--help`, read without importing any."""
-    found: dict[str, str] = {}
-    for file in (file for name in (ROOMS if room is None else (room,)) for file in sorted((_JOBS / name).glob("[a-z]*.py"))):
-        with file.open(encoding="utf-8") as lines:
-            head = next(lines, "").strip().strip('"')
-        command, _, about = head.partition("`: ")
-        if command.split(" ")[:2] == ["`d3ray", file.stem]:
-            found[file.stem] = about
-    return found
+def main(arguments: Sequence[str]) -> None:
+    """Runs a command line and exits with its status."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what can be resumed is kept
+    job = os.environ.pop("D3RAY_JOB", "")  # the folder of one that `d3ray.experiments` has started as a process
+    if job or os.environ.get("D3RAY_SUBMITTED"):  # Ctrl-C is how a job is stopped; a Ray started by a script ignores it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if os.environ.get("D3RAY_SUBMITTED"):  # a job's log says which d3ray ran it
+        print(f"d3ray {__version__} from {Path(__file__).parents[2]}", flush=True)
+        from ...platform.cluster.staging import load_secrets
+
+        load_secrets()
+    # Of the million objects that torch, Ray and MLflow make nothing is garbage. Not to look through them saves 0.7 s of 4 s
+    # of CPU as they are imported, and 1.3 s of 1.6 s as the process ends.
+    gc.set_threshold(50_000)
+    status = FAILED
+    try:
+        status = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads any more, as after `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = FAILED
+    finally:
+        if job:
+            from ...platform.api.processes import note_end
+
+            note_end(job, status)
+        gc.freeze()
+    sys.exit(status)
 
 
-def load_job(name: str) -> tuple[ModuleType, type[Config]]:
-    """The module of a job and its config class. Raises ConfigError: there is no such job."""
-    if name not in (names := job_names()):
-        raise ConfigError(f"d3ray has no job {name!r}{did_you_mean(name, names)}")
-    room = next(room for room in ROOMS if name in job_names(room))
-    module = importlib.import_module(f"..{room}.{name}", __package__)
-    config_class = getattr(module, "".join(part.title() for part in name.split("_")) + "Config")
-    return module, config_class
+def _run(arguments: Sequence[str]) -> int:
+    first, _, shell = (arguments[0] if arguments else "--help").partition("=")
+    if first in ("--help", "-h"):
+        print(help_of_all(), file=sys.stdout if arguments else sys.stderr)
+        return 0 if arguments else BAD_INPUT
+    if first == "--version":
+        print(f"d3ray {__version__}")
+        return 0
+    if first == "--completion" and (shell := shell or "".join(arguments[1:2])) in SCRIPTS:
+        print(SCRIPTS[shell].strip())
+        return 0
+    if first == "--completion":
+        print(f"d3ray --completion needs the name of a shell{did_you_mean(shell, SCRIPTS)}", file=sys.stderr)
+        return BAD_INPUT
+    if first.startswith("-"):
+        print(f"d3ray has no flag {first!r}{did_you_mean(first, FLAGS)}", file=sys.stderr)
+        return BAD_INPUT
+    return run_command(arguments[0], arguments[1:])
+
+
+def help_of_all() -> str:
+    """What `d3ray --help` prints: every command with its line."""
+    parts = {title: {} for title in (*TITLES.values(), "Flags")} | {"Flags": FLAGS}
+    for name, (place, about) in COMMANDS.items():
+        parts[TITLES[place.partition(".")[0]]][name] = about
+    lines = [ABOUT]
+    for title, entries in parts.items():
+        lines += ["", f"{title}:"] if entries else []
+        lines += [textwrap.fill(f"  {name:<12}  {about}", 100, subsequent_indent=" " * 16) for name, about in entries.items()]
+    return "\n".join(lines)
 
 
 def _busy(text: str) -> AbstractContextManager[Any]:
@@ -59,34 +107,34 @@ def _busy(text: str) -> AbstractContextManager[Any]:
 
 @speaking_of_configs()
 def run_command(name: str, arguments: Iterable[str]) -> int:
-    """`d3ray NAME ARGUMENTS`: resolves the config, runs the job, prints what it made.
+    """`d3ray NAME ARGUMENTS`: resolves the config, runs the command, prints what it made.
 
     Returns:
-        The exit status: 0, 1 where the job says that a part of it failed, 2 for input that the user can mend (one sentence on
+        The exit status: 0, 1 where the command says that a part of it failed, 2 for input that the user can mend (one sentence on
         stderr), 130 after Ctrl-C. Other errors are bugs and are raised. `D3RAY_DEBUG=1` shows the traceback of the second kind too.
     """
-    arguments, config = list(arguments), None
+    arguments, config, title = list(arguments), None, f"d3ray {name}"
     command = shlex.join(["d3ray", name, *arguments])
     try:
-        title = f"d3ray {name}"
         with _busy(f"{title}: starting"):
-            module, config_class = load_job(name)
-        line = read_line(config_class, arguments, title)
-        action, chosen = line.action, line.values.get(("algorithm",), line.values.get(("algorithm", "name")))
-        if action == "help":
-            print(help_text(name, config_class, job_names()[name]))
+            run, config_class = load(name)
+            from . import describe, options
+        line = options.read_line(config_class, arguments, title)
+        if line.action == "help":
+            print(describe.help_text(name, config_class))
+            chosen = line.values.get(("algorithm",), line.values.get(("algorithm", "name")))
             if isinstance(chosen, str) and "/" not in chosen:
-                print("\n".join(["", *algorithm_text(chosen)]))
+                print("\n".join(["", *describe.algorithm_text(chosen)]))
             return 0
-        if action == "example":
-            print(example(name, config_class), end="")
+        if line.action == "example":
+            print(describe.example(name, config_class), end="")
             return 0
         with _busy(f"{title}: checking the settings"):
-            config, provenance = resolve(config_class, None, arguments, title=title)
-        if action == "print-config":
-            print(print_config(config, provenance), end="")
+            config, provenance = options.resolve(config_class, None, arguments, title=title)
+        if line.action == "print-config":
+            print(describe.print_config(config, provenance), end="")
             return 0
-        result = module.run(config)
+        result = run(config)
         if lines := result.summary():
             print(without_secrets("\n".join(lines)))
         if failed := getattr(result, "failed", ""):
@@ -96,11 +144,15 @@ def run_command(name: str, arguments: Iterable[str]) -> int:
         if os.environ.get("D3RAY_DEBUG", "") not in ("", "0"):
             traceback.print_exc()
         print(error, file=sys.stderr)
-        if error.mends and isinstance(getattr(config, "algorithm", None), Config):
+        if error.mends and getattr(config, "algorithm", None) is not None:
+            from ...platform.yaml_text import to_text
+
             settings = [f"algorithm.{setting}={to_text(value)}" for setting, value in error.mends.items()]
             print(f"As a command: {without_secrets(shlex.join(['d3ray', name, *arguments, *settings]))}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt as interrupt:
+        from .base import JobConfig
+
         known = config if isinstance(config, JobConfig) else JobConfig()
         print("\n" + without_secrets(str(interrupt) or known.after_interrupt(command)), file=sys.stderr)
         return INTERRUPTED

@@ -1,4 +1,4 @@
-"""`d3ray collect ENVIRONMENT TARGET`: experience of a policy, or of random actions, in an environment as a dataset."""
+"""`d3ray collect ENVIRONMENT TARGET`."""
 
 from __future__ import annotations
 

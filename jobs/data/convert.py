@@ -1,4 +1,4 @@
-"""`d3ray convert DATASET TARGET`: a dataset for other programs (D4RL's, d3rlpy's, Minari's, Parquet, NumPy), or in other files."""
+"""`d3ray convert DATASET TARGET`."""
 
 from __future__ import annotations
 

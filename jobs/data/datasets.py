@@ -1,4 +1,4 @@
-"""`d3ray datasets [PATTERN]`: the datasets that have a name, and which of them are on this machine."""
+"""`d3ray datasets [PATTERN]`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`d3ray derive SOURCE TARGET`: a dataset of others: some of their episodes, put together, mixed, with other rewards."""
+"""`d3ray derive SOURCE TARGET`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`d3ray diff A B`: what differs between two datasets: spaces, columns, counts, statistics, rows, where they come from."""
+"""`d3ray diff A B`."""
 
 from __future__ import annotations
 

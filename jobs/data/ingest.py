@@ -1,4 +1,4 @@
-"""`d3ray ingest SOURCE TARGET`: logged experience from files of other programs into a dataset folder."""
+"""`d3ray ingest SOURCE TARGET`."""
 
 from __future__ import annotations
 

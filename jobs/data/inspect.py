@@ -1,4 +1,4 @@
-"""`d3ray inspect DATASET`: what is in a dataset, and what is wrong with it: counts, distributions, the doctor's findings.
+"""`d3ray inspect DATASET`.
 
 The command exits with 0 whatever the doctor finds; with `strict=true` it exits with 1 where a finding is an error.
 """

@@ -1,4 +1,4 @@
-"""`d3ray make NAME ...`: make datasets that cannot be downloaded, by training an agent in their environment."""
+"""`d3ray make NAME ...`."""
 
 from __future__ import annotations
 

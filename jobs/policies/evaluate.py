@@ -1,4 +1,4 @@
-"""`d3ray evaluate POLICY`: the return of a policy in an environment."""
+"""`d3ray evaluate POLICY`."""
 
 from __future__ import annotations
 

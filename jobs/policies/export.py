@@ -1,4 +1,4 @@
-"""`d3ray export SOURCE TARGET`: a trained policy or model of the dynamics as ONNX, TorchScript, torch.export program or package."""
+"""`d3ray export SOURCE TARGET`."""
 
 from __future__ import annotations
 

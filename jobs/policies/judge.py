@@ -1,4 +1,4 @@
-"""`d3ray judge POLICY ... DATASET`: what policies would return, estimated from logs alone, with intervals and refusals."""
+"""`d3ray judge POLICY ... DATASET`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`d3ray play POLICY`: a policy plays before your eyes, in a window, or in the terminal where the environment is text."""
+"""`d3ray play POLICY`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`d3ray promote NAME`: make the candidate of a registered model its champion, if it passes the gate."""
+"""`d3ray promote NAME`."""
 
 from __future__ import annotations
 

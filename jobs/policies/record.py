@@ -1,4 +1,4 @@
-"""`d3ray record POLICY`: a video of episodes that a policy plays, drawn by its environment; no display is needed."""
+"""`d3ray record POLICY`."""
 
 from __future__ import annotations
 

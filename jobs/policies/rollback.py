@@ -1,4 +1,4 @@
-"""`d3ray rollback NAME`: give a registered model's champion back to the version that was it before."""
+"""`d3ray rollback NAME`."""
 
 from __future__ import annotations
 

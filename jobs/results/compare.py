@@ -1,4 +1,4 @@
-"""`d3ray compare A B ...`: runs or policies side by side: settings, metrics, and whether the difference is shown."""
+"""`d3ray compare A B ...`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`d3ray delete EXPERIMENT`: delete an experiment that does not run: its folder, and its runs in MLflow."""
+"""`d3ray delete EXPERIMENT`."""
 
 from __future__ import annotations
 

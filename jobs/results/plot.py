@@ -1,4 +1,4 @@
-"""`d3ray plot RUN ...`: curves of metrics, means and bands over seeds, in the terminal or as a picture."""
+"""`d3ray plot RUN ...`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`d3ray report NAME ...`: one page about an experiment, several compared, or a benchmark: scores, curves, conditions."""
+"""`d3ray report NAME ...`."""
 
 from __future__ import annotations
 

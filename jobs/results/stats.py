@@ -1,4 +1,4 @@
-"""`d3ray stats RUN ...`: the metrics of runs in a few numbers each: final, best, mean of the last, over seeds."""
+"""`d3ray stats RUN ...`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`d3ray status [EXPERIMENT]`: how an experiment stands, running or dead, as its storage says; without a name, every one there."""
+"""`d3ray status [EXPERIMENT]`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`d3ray web`: datasets, experiments and policies in a browser, for whoever does not write code."""
+"""`d3ray web`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`d3ray algorithms [NAME]`: the algorithms that there are, and every setting of one."""
+"""`d3ray algorithms [NAME]`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`d3ray benchmark SUITE`: train the algorithms of a suite on its datasets over its seeds, and write its tables and report."""
+"""`d3ray benchmark SUITE`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`d3ray cancel EXPERIMENT`: stop an experiment, or one of its trials, at the next epoch, from wherever its storage is seen."""
+"""`d3ray cancel EXPERIMENT`."""
 
 from __future__ import annotations
 

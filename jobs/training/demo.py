@@ -1,4 +1,4 @@
-"""`d3ray demo`: the whole way in minutes: recorded data, two algorithms over three seeds, a policy that runs without d3ray."""
+"""`d3ray demo`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`d3ray resume EXPERIMENT`: go on with an experiment that was interrupted or failed in part, with the settings that it has."""
+"""`d3ray resume EXPERIMENT`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`d3ray sweep --config FILE`: search settings, algorithms and datasets for the best configuration, over seeds."""
+"""`d3ray sweep --config FILE`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`d3ray train DATASET`: train one algorithm on a dataset, a trial for each seed or stack of seeds."""
+"""`d3ray train DATASET`."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
@@ -55,6 +56,17 @@ class AlgorithmChoice(Config):
     def settings(self) -> dict[str, Any]:
         """Settings that were given, without name and preset."""
         return dict(self.model_extra or {})
+
+    @classmethod
+    def open_names(cls, given: Any) -> Iterable[str]:
+        """The settings of the algorithm that is named; of none, what most have."""
+        from ... import algos  # noqa: F401  # pyright: ignore[reportUnusedImport] - makes d3ray's own known by their names
+        from ...algos import registry
+        from ...algos.config import AlgorithmConfig  # brings torch
+
+        name = given.get("name") if isinstance(given, dict) else given
+        own = name in (*registry.algorithm_names(), *registry.online_names())
+        return (registry.algorithm_class(name).Config if own else AlgorithmConfig).model_fields
 
 
 class EvaluationConfig(Config):

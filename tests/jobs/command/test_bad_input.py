@@ -199,7 +199,7 @@ def test_it_is_refused_in_a_sentence(place: Path, capsys: pytest.CaptureFixture[
         ("%YAML 1.1\n---\ndataset: a\n", "bad.yaml: it says %YAML 1.1, but d3ray reads YAML 1.2"),
         ("dataset: [a\nb: {", "bad.yaml:2: this is not YAML ("),
         ("- dataset: a\n", "a config is a mapping of settings to values."),
-        ("", "d3ray train needs DATASET"),
+        ("", "d3ray train needs 'dataset'"),
         ("dataset: a\nalgoritm: DQN\n", "bad.yaml:2: d3ray train has no setting 'algoritm'; did you mean 'algorithm'?"),
         ("dataset: a\nalgorithm: DQN\nn_steps: many\n", "bad.yaml:3: d3ray train: n_steps is 'many'; it must be a whole number."),
     ],

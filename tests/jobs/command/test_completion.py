@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,14 @@ import pytest
 from d3ray.jobs.command.completion import SCRIPTS, answer
 
 BIN = Path(sys.executable).parent
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cache that is empty first, and remembers for the other tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("D3RAY_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.mark.parametrize(
@@ -33,7 +42,10 @@ BIN = Path(sys.executable).parent
         ("d3ray train algorithm=TD3PlusBC algorithm.preset=d", ["algorithm.preset=d3rlpy", "algorithm.preset=d3rlpy-paper"]),
         ("d3ray train algorithm=IQL algorithm.exp", ["algorithm.expectile="]),
         ("d3ray train algorithm=CQL algorithm.exp", []),  # it has no such setting
-        ("d3ray train algorithm.expectil", ["algorithm.expectile="]),  # while none is chosen
+        ("d3ray train algorithm.gam", ["algorithm.gamma="]),  # while none is chosen, what all have
+        ("d3ray sweep scheduler.name=p", ["scheduler.name=pbt"]),
+        ("d3ray resume first n_ste", ["n_steps=", "n_steps_per_epoch="]),
+        ("d3ray record --env-", ["--env-id"]),
         ("d3ray train algorithm=CQL algorithm.action_scaler=", ["algorithm.action_scaler=min_max"]),
         ("d3ray train resources.", ["resources.actor_cpu=", "resources.cpu=", "resources.gpu=", "resources.grow_to="]),
         ("d3ray train resources.gpu=", ["resources.gpu=auto"]),
@@ -66,12 +78,21 @@ def test_bash_gets_what_follows_the_mark_at_which_it_breaks_words() -> None:
 
 
 def test_an_answer_is_quick_for_it_imports_no_torch_and_no_pydantic() -> None:
-    code = (
-        "import sys; from d3ray.jobs.__main__ import main; main(); print(sorted({'torch', 'pydantic', 'typer'} & set(sys.modules)))"
-    )
-    env = {**os.environ, "D3RAY_COMPLETE": "d3ray train algorithm=TD3P"}
+    assert answer("d3ray train algorithm=IQL algorithm.exp") == ["algorithm.expectile="]  # and is remembered
+    code = "import sys; from d3ray.jobs.__main__ import main; main(); print(sorted({'torch', 'pydantic'} & set(sys.modules)))"
+    env = {**os.environ, "D3RAY_COMPLETE": "d3ray train algorithm=IQL algorithm.exp"}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["algorithm=TD3PlusBC", "[]"]
+    assert done.stdout.split() == ["algorithm.expectile=", "[]"]
+
+
+def test_what_an_earlier_d3ray_remembered_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("D3RAY_CACHE", str(tmp_path))
+    (tmp_path / "completion.json").write_text('{"of": ["elsewhere", 1], "suites": ["old"], "benchmark": {}}')
+    assert answer("d3ray benchmark mic") == ["micro"]
+    (tmp_path / "completion.json").write_text("cut sho")
+    assert answer("d3ray benchmark mic") == ["micro"]
+    monkeypatch.setenv("D3RAY_CACHE", "/dev/null/nowhere")
+    assert answer("d3ray status --form") == ["--format"]  # it cannot be remembered, and is known all the same
 
 
 SHELLS = {

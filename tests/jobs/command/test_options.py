@@ -12,8 +12,9 @@ from pydantic import model_validator
 
 from d3ray.data.config import Config
 from d3ray.data.errors import ConfigError
+from d3ray.jobs.command.base import JobConfig, RestartableConfig, option
 from d3ray.jobs.command.describe import example, help_text, print_config
-from d3ray.jobs.command.options import JobConfig, RestartableConfig, option, read_line, resolve
+from d3ray.jobs.command.options import read_line, resolve
 from d3ray.platform.yaml_text import parse_value, read_yaml, to_text
 
 
@@ -139,8 +140,7 @@ def test_an_option_has_the_name_that_another_program_gives_it(typed: list[str]) 
     config, places = resolve(KnownElsewhereConfig, None, [*typed, "--n-episodes", "3"])
     assert (config.environment, config.episodes, places["environment"]) == ("A", 3, "command line")
     assert "also --env-id)" in help_text("toy", KnownElsewhereConfig, "about")
-    twice = refusal("environment=A", *typed, config=KnownElsewhereConfig)
-    assert twice == "d3ray toy: environment is given twice on the command line."
+    assert "environment is given twice" in refusal("environment=A", *typed, config=KnownElsewhereConfig)
     assert resolve(KnownElsewhereConfig, None, ["env_id.environment=A"])[0].environment == Evaluation(environment="A")
 
 
@@ -164,6 +164,12 @@ def test_a_mapping_in_a_file_stands_for_the_whole_field(tmp_path: Path) -> None:
     assert "needs 'algorithm.name'" in refusal(path=written(tmp_path, "dataset: x\nalgorithm: {alpha: 3}\n"))
 
 
+def test_dashes_and_pairs_are_one() -> None:
+    for typed in (["--algorithm.alpha", "3"], ["--algorithm.alpha=3"], ["algorithm.alpha=3"]):
+        assert resolve(ToyConfig, None, ["x", *typed])[0].algorithm.alpha == 3
+    assert resolve(ToyConfig, None, ["x", "n-steps=3", "--resume=false"])[0].n_steps == 3
+
+
 def test_flags_are_booleans() -> None:
     assert resolve(ToyConfig, None, ["x", "--resume"])[0].resume is True
     assert resolve(ToyConfig, None, ["x", "--no-verbose"])[0].verbose is False
@@ -179,49 +185,48 @@ def test_the_rest_of_a_line_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "said"),
     [
-        ([], "d3ray toy needs DATASET: dataset folder, URI or catalog name."),
-        (["datset=x"], "d3ray toy has no setting 'datset'; did you mean 'dataset'?"),
-        (["x", "n_step=3"], "d3ray toy has no setting 'n_step'; did you mean 'n_steps'?"),
-        (["x", "algorithm.alpa=3"], "d3ray toy has no setting 'algorithm.alpa'; did you mean 'alpha'?"),
-        (["x", "n_steps=-1"], "d3ray toy: n_steps is -1; input should be greater than 0."),
-        (["x", "n_steps=1", "n_steps=2"], "d3ray toy: n_steps is given twice on the command line."),
-        (["x", "y", "z"], "d3ray toy: 'z' stands alone, but beside DATASET TARGET settings are written key=VALUE."),
-        (["x", "y", "n-steps", "3"], "d3ray toy: 'n-steps' is a setting; write n_steps=VALUE."),
-        (["x", "--n-steps", "--resume"], "d3ray toy: --n-steps needs a value."),
-        (["x", "--n-steps"], "d3ray toy: --n-steps needs a value."),
-        (["x", "--resum"], "d3ray toy has no flag '--resum'; did you mean '--resume'?"),
-        (["x", "--resume", "--replace"], "d3ray toy: resume goes on with the earlier run and replace deletes it; say one of them."),
-        (["x", "--config"], "d3ray toy: --config needs the name of a YAML file."),
-        (["x", "rate.a=1"], "d3ray toy: rate.a cannot be set, because rate is 0.001, not a mapping."),
-        (["x", "mode=o"], "d3ray toy: mode is 'o'; input should be 'on' or 'off'."),
+        ([], "needs 'dataset': dataset folder, URI or catalog name"),
+        (["datset=x"], "did you mean 'dataset'?"),
+        (["x", "n_step=3"], "did you mean 'n_steps'?"),
+        (["x", "--n-stps", "3"], "did you mean '--n-steps'?"),
+        (["x", "episodes=3"], "did you mean 'evaluation.episodes'?"),
+        (["x", "algorithm.alpa=3"], "did you mean 'alpha'?"),
+        (["x", "n_steps=-1"], "n_steps is -1"),
+        (["x", "n_steps=1", "n_steps=2"], "n_steps is given twice"),
+        (["x", "y", "z"], "'z' stands alone"),
+        (["x", "y", "n-steps", "3"], "write n_steps=VALUE"),
+        (["x", "--n-steps", "--resume"], "--n-steps needs a value"),
+        (["x", "--n-steps"], "--n-steps needs a value"),
+        (["x", "--resum"], "did you mean '--resume'?"),
+        (["x", "-r"], "no flag '-r'"),
+        (["x", "--resume", "--replace"], "say one of them"),
+        (["x", "--config"], "--config needs"),
+        (["x", "rate.a=1"], "rate.a cannot be set"),
+        (["x", "mode=o"], "'on' or 'off'"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence(arguments: list[str], sentence: str) -> None:
-    assert refusal(*arguments) == sentence
+def test_what_is_wrong_is_said_in_one_sentence(arguments: list[str], said: str) -> None:
+    assert refusal(*arguments).startswith("d3ray toy")
+    assert said in refusal(*arguments)
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "line", "said"),
     [
-        ("dataset: x\n\nn_stepz: 3\n", "{path}:3: d3ray toy has no setting 'n_stepz'; did you mean 'n_steps'?"),
-        (
-            "dataset: x\nalgorithm:\n  name: A\n  alpha: 0\n",
-            "{path}:4: d3ray toy: algorithm.alpha is 0; input should be greater than 0.",
-        ),
-        ("n_steps: 1\ndataset: x\nn_steps: 2\n", "{path}:3: the key 'n_steps' stands twice."),
-        ("dataset: x\nalgorithm: {name: a, name: b}\n", "{path}:2: the key 'name' stands twice."),
-        (
-            "%YAML 1.1\n---\ndataset: x\n",
-            "{path}: it says %YAML 1.1, but d3ray reads YAML 1.2, where `on` is a word: leave that line out.",
-        ),
-        ("- a\n- b\n", "{path} holds \"['a', 'b']\"; a config is a mapping of settings to values."),
+        ("dataset: x\n\nn_stepz: 3\n", 3, "did you mean 'n_steps'?"),
+        ("dataset: x\nalgorithm:\n  name: A\n  alpha: 0\n", 4, "algorithm.alpha is 0"),
+        ("n_steps: 1\ndataset: x\nn_steps: 2\n", 3, "'n_steps' stands twice"),
+        ("dataset: x\nalgorithm: {name: a, name: b}\n", 2, "'name' stands twice"),
+        ("%YAML 1.1\n---\ndataset: x\n", None, "YAML 1.2"),
+        ("- a\n- b\n", None, "mapping"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_said_with_its_line(tmp_path: Path, text: str, sentence: str) -> None:
+def test_what_is_wrong_in_a_file_is_said_with_its_line(tmp_path: Path, text: str, line: int | None, said: str) -> None:
     path = written(tmp_path, text)
-    assert refusal(path=path) == sentence.format(path=path)
+    assert refusal(path=path).startswith(f"{path}:{line}: " if line else str(path))
+    assert said in refusal(path=path)
 
 
 @pytest.mark.parametrize("text", ["a: [1\n", "\ta: 1\n", "a: 1\n---\nb: 2\n", "a: !!python/name:os.system\n", "a: *b\n", "[" * 50])
