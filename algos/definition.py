@@ -7,15 +7,14 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 from torch import Tensor, nn
 
 from ..data.batch import Batch, Drawn
 from ..data.config import in_present_words
-from ..data.dataset import Dataset
 from ..data.errors import ConfigError, did_you_mean
-from ..data.sampling import PrioritizedSampling, StreamSampling
+from ..data.sampling_settings import PrioritizedSampling, StreamSampling
 from ..data.seeds import checked_seed
 from ..data.spec import Spec
 from .config import AlgorithmConfig, Preset
@@ -26,6 +25,9 @@ from .optimizers import ADAM, Group, Optimizer
 from .ports import Ports, Tensors
 from .recurrence import check_recurrence
 from .wants import Opens, Transitions, Wants
+
+if TYPE_CHECKING:
+    from ..data.dataset import Dataset
 
 # What `loss` says, and metrics: one value a sample, or one.
 LossValue = tuple[Tensor, dict[str, Tensor]]

@@ -6,13 +6,15 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict
 
-from ...data.dataset import Dataset
-from ...data.episodes import Episode
 from ...data.errors import ConfigError, did_you_mean, named
 from ...data.progress import Advance, draws_bars, progress
-from .fit import Fit
+
+if TYPE_CHECKING:
+    from ...data.dataset import Dataset
+    from ...data.episodes import Episode
+    from .fit import Fit
 
 Evaluator = Callable[[Any, int], Mapping[str, float]]  # (algorithm, epoch) to named numbers
 Callback = Callable[[Any, int, Mapping[str, float]], None]  # (algorithm, epoch, metrics)

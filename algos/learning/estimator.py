@@ -7,14 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from inspect import signature
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 from torch import Tensor
 
 from ...data.batch import Drawn
 from ...data.config import in_present_words
-from ...data.dataset import Dataset
-from ...data.episodes import Episode, action_size, observation_shape
 from ...data.errors import ConfigError, did_you_mean
 from ...data.seeds import checked_seed
 from ...data.spec import Box, Dict, Discrete, ObservationSpace, Spec, Tuple, space_columns
@@ -22,7 +20,6 @@ from ..definition import Definition
 from ..ports import Ports, noises
 from ..recurrence import remembers
 from ..wants import Wants
-from .batch_checks import check_batch
 from .callbacks import (
     Callback,
     Epoch,
@@ -37,10 +34,12 @@ from .callbacks import (
     stops,
     watching,
 )
-from .fit import Fit, check_steps
-from .history import History
-from .setup import trained_on
-from .transfer import copy_network, copy_optimizer, reset_optimizers
+
+if TYPE_CHECKING:
+    from ...data.dataset import Dataset
+    from ...data.episodes import Episode
+    from .fit import Fit
+    from .history import History
 
 N_STEPS, N_STEPS_PER_EPOCH = 500_000, 10_000  # d3rlpy's, its paper's training and its fit's default
 
@@ -83,6 +82,8 @@ class Estimator(Definition):
     @property
     def history_(self) -> History:
         """The metrics of every epoch, offline and online, since the networks were built or loaded."""
+        from .history import History
+
         return History.of(self.fitted)
 
     @property
@@ -107,11 +108,15 @@ class Estimator(Definition):
     @property
     def observation_shape(self) -> Any:
         """Shape of one observation; a dict of them where observations are named."""
+        from ...data.episodes import observation_shape
+
         return observation_shape({name: leaf.shape for name, leaf in space_columns(self.spec_.observation).items()})
 
     @property
     def action_size(self) -> int:
         """Entries of an action, or how many discrete actions there are."""
+        from ...data.episodes import action_size
+
         return action_size(self.spec_)
 
     @property
@@ -199,6 +204,9 @@ class Estimator(Definition):
             DataError: the data are of the wrong kind for this algorithm.
             StorageError: a logger cannot write.
         """
+        from .fit import Fit, check_steps
+        from .setup import trained_on
+
         dataset = trained_on(self, dataset)
         n_steps, n_steps_per_epoch = self._steps(dataset, n_steps, n_steps_per_epoch, n_epochs)
         check_steps(n_steps, n_steps_per_epoch, least=0)
@@ -226,7 +234,7 @@ class Estimator(Definition):
         if n_steps is not None:
             raise ConfigError(f"n_epochs is {n_epochs} and n_steps {n_steps}: say how long to train by one of them.")
         if n_steps_per_epoch is None:
-            if not isinstance(dataset, Dataset):
+            if not hasattr(dataset, "n_transitions"):
                 raise ConfigError(f"n_epochs counts passes over a dataset, which {self.name} is not trained on: say n_steps.")
             n_steps_per_epoch = max(1, dataset.n_transitions // self.check_settings().batch_size)
         return n_epochs * n_steps_per_epoch, n_steps_per_epoch
@@ -251,6 +259,8 @@ class Estimator(Definition):
 
         Raises DataError where the batch is empty, lacks something, has other shapes than what was fitted, or NaN.
         """
+        from .batch_checks import check_batch
+
         check_batch(batch, self.spec_, self.wants_, self.name, remembers=remembers(self.config_))
         learner = self.fitted.learner
         learner.update(batch)
@@ -260,6 +270,8 @@ class Estimator(Definition):
 
     def build_with_dataset(self, dataset: Dataset) -> Self:
         """Checks settings and data, fits the scalers and builds the networks, as `fit` does first."""
+        from .fit import Fit
+
         self._warn_if_built()
         self.fit_ = Fit.start(self, dataset, (self.seed,))
         return self
@@ -272,6 +284,8 @@ class Estimator(Definition):
                 algorithm); three axes are an image of uint8. A mapping or a sequence of shapes where observations have parts.
             action_size: Entries of an action, or how many discrete actions there are.
         """
+        from .fit import Fit
+
         if not isinstance(observation_shape, Iterable) or isinstance(observation_shape, str):
             raise ConfigError(
                 f"observation_shape is {observation_shape!r}; it is a shape, as (4,), or a mapping or sequence of shapes."
@@ -290,22 +304,32 @@ class Estimator(Definition):
 
         Raises ConfigError where one has none, or they are built otherwise; warns where scalers differ.
         """
+        from .transfer import copy_network
+
         copy_network(self.fitted, other.fitted, "policy")
 
     def copy_q_function_from(self, other: Estimator) -> None:
         """The critics, and their targets, become equal to another algorithm's; as `copy_policy_from`."""
+        from .transfer import copy_network
+
         copy_network(self.fitted, other.fitted, "critic")
 
     def copy_policy_optim_from(self, other: Estimator) -> None:
         """What the policy's optimiser remembers becomes equal to another algorithm's; the learning rate stays."""
+        from .transfer import copy_optimizer
+
         copy_optimizer(self.fitted, other.fitted, "policy")
 
     def copy_q_function_optim_from(self, other: Estimator) -> None:
         """What the critics' optimiser remembers becomes equal to another algorithm's; the learning rate stays."""
+        from .transfer import copy_optimizer
+
         copy_optimizer(self.fitted, other.fitted, "critic")
 
     def reset_optimizer_states(self) -> None:
         """Every optimiser forgets what it remembers, as before fine-tuning; learning rates stay."""
+        from .transfer import reset_optimizers
+
         reset_optimizers(self.fitted.learner)
 
     # ---- settings, once there are networks
@@ -350,6 +374,8 @@ class Estimator(Definition):
 
     def load_state(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> Self:
         """Goes on from what `state` gave."""
+        from .fit import Fit
+
         self.fit_ = Fit.restore(self, tensors, meta)
         return self
 

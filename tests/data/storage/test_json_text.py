@@ -68,7 +68,7 @@ def test_folders_of_users_are_read_by_the_one_function() -> None:
     own = {"data/storage/json_text.py", "data/catalog/references.py"}  # the function, and a file of d3ray's own
     found = {
         path.relative_to(ROOT).as_posix()
-        for folder in ("data", "algos", "platform/storage", "platform/results", "platform/tracking")
+        for folder in ("data", "algos", "facades", "platform/storage", "platform/results", "platform/tracking")
         for path in (ROOT / folder).rglob("*.py")
         if re.search(r"json\.loads?\(", path.read_text("utf-8"))
     }
