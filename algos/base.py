@@ -17,6 +17,7 @@ from ..data.errors import ConfigError
 from ..data.masks import bare
 from ..data.spec import Spec
 from .devices import AnyDevice
+from .former import with_former_methods
 from .learning.callbacks import Callback, Epoch, Evaluator
 from .learning.estimator import Estimator
 from .recurrence import remembers
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Algorithm", "Callback", "Epoch", "Evaluator"]
 
 
+@with_former_methods
 class Algorithm(Estimator):
     """Base of every algorithm; its arguments are `Definition`'s, its attributes `Estimator`'s."""
 
@@ -252,11 +254,7 @@ class Algorithm(Estimator):
 
         return cls._checked(load(path, device), path)
 
-    def save_model(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """d3rlpy's name of `save`."""
-        self.save(path, overwrite=overwrite)
-
-    def load_model(self, path: str | Path) -> None:
+    def restore(self, path: str | Path) -> None:
         """Goes on from what `save` wrote: this object has its networks, optimisers, step and settings then.
 
         Raises ConfigError where that is another algorithm's, or has other networks than this one has already; else as `load`.
@@ -266,7 +264,7 @@ class Algorithm(Estimator):
         load_into(self, path)
 
     @classmethod
-    def from_json(cls, path: str | Path, device: AnyDevice = None) -> Self:
+    def from_params(cls, path: str | Path, device: AnyDevice = None) -> Self:
         """The algorithm of a `params.json`, as a `CSVLogger` leaves one: set up, with fresh networks.
 
         Raises StorageError where it is not what a fit writes, ConfigError when it is another algorithm's.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from inspect import signature
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, cast
 
 from torch import Tensor
 
@@ -17,6 +17,7 @@ from ...data.errors import ConfigError, did_you_mean
 from ...data.seeds import checked_seed
 from ...data.spec import Box, Dict, Discrete, ObservationSpace, Spec, Tuple, space_columns
 from ..definition import Definition
+from ..former import SCORING
 from ..ports import Ports, noises
 from ..recurrence import remembers
 from ..wants import Wants
@@ -25,14 +26,13 @@ from .callbacks import (
     Epoch,
     Evaluator,
     Logger,
-    Score,
     StepCallback,
     Training,
     Watching,
     check_arguments,
-    scored,
     stops,
     watching,
+    with_scorers,
 )
 
 if TYPE_CHECKING:
@@ -91,19 +91,15 @@ class Estimator(Definition):
         """Gradient steps done."""
         return self.fit_.learner.step if hasattr(self, "fit_") else 0
 
-    @property
-    def grad_step(self) -> int:
-        """Gradient steps done; d3rlpy's name of `step`."""
-        return self.step
-
-    def set_grad_step(self, grad_step: int) -> None:
+    @step.setter
+    def step(self, step: int) -> None:
         """Counts on from another number of gradient steps; schedules and random numbers follow it.
 
         Raises ConfigError where it is no whole number, or below 0.
         """
-        if not isinstance(grad_step, Integral) or grad_step < 0:
-            raise ConfigError(f"grad_step is {grad_step!r}; it counts gradient steps.")
-        self.fitted.learner.step = int(grad_step)
+        if not isinstance(step, Integral) or step < 0:
+            raise ConfigError(f"step is {step!r}; it counts gradient steps.")
+        self.fitted.learner.step = int(step)
 
     @property
     def observation_shape(self) -> Any:
@@ -152,7 +148,7 @@ class Estimator(Definition):
         **more: Unpack[Training],
     ) -> Self:
         """Trains for `n_steps` gradient steps more; a second call goes on from the first. Arguments and errors as `fitter`'s."""
-        check_arguments("fit", more, signature(Estimator.fitter).parameters)
+        check_arguments("fit", more, (*signature(Estimator.fitter).parameters, *SCORING))
         for _ in self.fitter(dataset, n_steps, n_steps_per_epoch, evaluators, callbacks, **more):
             pass
         return self
@@ -170,8 +166,7 @@ class Estimator(Definition):
         logger: Logger | Sequence[Logger] | None = None,
         show_progress: bool | None = None,
         n_epochs: int | None = None,
-        scorers: Mapping[str, Score] | None = None,
-        eval_episodes: Dataset | Sequence[Episode] | None = None,
+        **former: Any,
     ) -> Iterator[Epoch]:
         """The one training loop, an epoch at a time.
 
@@ -192,9 +187,7 @@ class Estimator(Definition):
             show_progress: Shows how far it is, how fast, and the losses, on stderr: a bar on a terminal, elsewhere a line now and
                 then. None: only where a bar can be drawn.
             n_epochs: Epochs to do, in place of `n_steps`.
-            scorers: By name; each is called after an epoch with (algorithm, eval_episodes), and makes a metric `scorers/NAME`, in
-                which d3ray's own scorers have no sign turned.
-            eval_episodes: What scorers look at; None: what is trained on.
+            **former: Arguments of former versions, see `former`.
 
         Yields:
             Epoch: number and metrics: `step`, `train/…` means over the epoch, `time/updates_per_second`, and the evaluators'.
@@ -210,9 +203,7 @@ class Estimator(Definition):
         dataset = trained_on(self, dataset)
         n_steps, n_steps_per_epoch = self._steps(dataset, n_steps, n_steps_per_epoch, n_epochs)
         check_steps(n_steps, n_steps_per_epoch, least=0)
-        if scorers:
-            judged = dataset if eval_episodes is None else eval_episodes
-            evaluators = {**(evaluators or {}), "scorers": scored(scorers, judged)}
+        evaluators = with_scorers(evaluators, dataset, former)
         if not hasattr(self, "fit_"):
             self.fit_ = Fit.start(self, dataset, (self.seed,))
         self.fit_.sampler(dataset)  # before anyone looks on: they ask what it is trained on
@@ -276,7 +267,7 @@ class Estimator(Definition):
         self.fit_ = Fit.start(self, dataset, (self.seed,))
         return self
 
-    def create_impl(self, observation_shape: Any, action_size: int) -> Self:
+    def build_with_shapes(self, observation_shape: Any, action_size: int) -> Self:
         """The same for shapes alone; scalers need numbers then, as `observation_scaler=other.config_.observation_scaler` has.
 
         Args:
@@ -299,34 +290,22 @@ class Estimator(Definition):
         if hasattr(self, "fit_"):
             warnings.warn(f"This {self.name} was set up already; its networks begin anew.", stacklevel=3)
 
-    def copy_policy_from(self, other: Estimator) -> None:
-        """The policy network, and its target, become equal to another algorithm's.
+    def copy_from(self, other: Estimator, network: Literal["policy", "critic"]) -> None:
+        """The network, and its target, become equal to another algorithm's; `critic` is all critics.
 
         Raises ConfigError where one has none, or they are built otherwise; warns where scalers differ.
         """
         from .transfer import copy_network
 
-        copy_network(self.fitted, other.fitted, "policy")
+        copy_network(self.fitted, other.fitted, network)
 
-    def copy_q_function_from(self, other: Estimator) -> None:
-        """The critics, and their targets, become equal to another algorithm's; as `copy_policy_from`."""
-        from .transfer import copy_network
-
-        copy_network(self.fitted, other.fitted, "critic")
-
-    def copy_policy_optim_from(self, other: Estimator) -> None:
-        """What the policy's optimiser remembers becomes equal to another algorithm's; the learning rate stays."""
+    def copy_optimizer_from(self, other: Estimator, network: Literal["policy", "critic"]) -> None:
+        """What the network's optimiser remembers becomes equal to another algorithm's; the learning rate stays."""
         from .transfer import copy_optimizer
 
-        copy_optimizer(self.fitted, other.fitted, "policy")
+        copy_optimizer(self.fitted, other.fitted, network)
 
-    def copy_q_function_optim_from(self, other: Estimator) -> None:
-        """What the critics' optimiser remembers becomes equal to another algorithm's; the learning rate stays."""
-        from .transfer import copy_optimizer
-
-        copy_optimizer(self.fitted, other.fitted, "critic")
-
-    def reset_optimizer_states(self) -> None:
+    def reset_optimizers(self) -> None:
         """Every optimiser forgets what it remembers, as before fine-tuning; learning rates stay."""
         from .transfer import reset_optimizers
 

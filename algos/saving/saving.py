@@ -110,7 +110,7 @@ def write_params(algorithm: Estimator, file: Path) -> None:
 
 
 def read_params(file: str | Path, device: AnyDevice = None) -> Any:
-    """The algorithm of a `params.json`, set up with fresh networks, so that `load_model` works at once.
+    """The algorithm of a `params.json`, set up with fresh networks, so that `restore` works at once.
 
     Raises:
         StorageError: there is no such file, or it is not what a fit writes.

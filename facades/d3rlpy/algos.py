@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from d3ray.algos.definition import RUN
+from d3ray.algos.former import in_present_arguments
 from d3ray.algos.registry import algorithm_class
 from d3ray.data.config import in_present_words
 from d3ray.data.errors import ConfigError, did_you_mean
@@ -101,7 +102,8 @@ class _InAllWords(type):
     """Makes an algorithm from the keyword arguments of d3rlpy's first versions too: `DQN(scaler="standard", use_gpu=False)`."""
 
     def __call__(cls, **given: Any) -> Any:
-        run = {name: given.pop(name) for name in (*RUN, "use_gpu", "n_steps") if name in given}
+        given = in_present_arguments(cls.__name__, given, warn=False)
+        run = {name: given.pop(name) for name in (*RUN, "td_steps") if name in given}
         if (rollouts := getattr(given.get("dynamics"), "rollouts", None)) is not None:  # its `MOPO` says how it generates
             given.setdefault("rollouts", rollouts)
         config = cls.Config  # pyright: ignore[reportAttributeAccessIssue]

@@ -14,6 +14,7 @@ import torch
 
 from d3ray.algos.base import Algorithm
 from d3ray.algos.environments.evaluate import evaluate
+from d3ray.algos.former import METHODS
 from d3ray.algos.learning.setup import trained_on
 from d3ray.algos.online.run import OnlineRun
 from d3ray.algos.saving.saving import params_of, read_params, save_packed
@@ -379,7 +380,7 @@ class Learnable(Algorithm):
         if isinstance(told.get("config"), dict) and "type" in told["config"]:
             name, settings = settings_of(told["config"])
             algorithm = cls._class_called(name)(**settings, device=device_of(device))
-            return algorithm.create_impl(told["observation_shape"], told["action_size"])
+            return algorithm.build_with_shapes(told["observation_shape"], told["action_size"])
         return cls.adopt(read_params(path, device_of(device)))
 
     @classmethod
@@ -407,6 +408,11 @@ class Learnable(Algorithm):
     def get_action_type(self) -> ActionSpace:
         """The kind of its actions."""
         return ActionSpace.DISCRETE if self.action_kinds() == ("discrete",) else ActionSpace.CONTINUOUS
+
+
+for _name, (_, _does) in METHODS.items():  # which are d3rlpy's words, and no former ones here
+    if _name not in vars(Learnable):
+        setattr(Learnable, _name, _does)
 
 
 def _name_as_d3rlpy_does(path: Path) -> None:

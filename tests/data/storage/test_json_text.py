@@ -41,7 +41,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "dataset": (MANIFEST, d3ray.Dataset.open),
     "policy package": ("manifest.json", read_package),
     "saved algorithm": ("manifest.json", d3ray.load),
-    "params.json": ("params.json", lambda folder: d3ray.BC.from_json(folder / "params.json")),
+    "params.json": ("params.json", lambda folder: d3ray.BC.from_params(folder / "params.json")),
     "experiment": ("state.json", lambda folder: Folder(folder).read_json("state.json")),
 }
 
