@@ -7,42 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
-import gymnasium
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..data.dataset import Dataset
 from ..data.errors import ConfigError
 from ..data.masks import bare
-from ..data.replay import ReplayBuffer
 from ..data.spec import Spec
-from ..data.storage.files import Place
-from ..data.uris import is_remote
-from .acting.fitted import policy, policy_module
-from .acting.inputs import as_batch, raw_actions, raw_inputs, taken
-from .acting.plain import plain_array
-from .acting.policy import Policy, module_input
-from .acting.remembering import Remembering, StatefulWrapper
 from .devices import AnyDevice
-from .dynamics.generated import check_model
-from .dynamics.model import Model
-from .environments.make import is_given, make
-from .export.export import save_policy
-from .export.model_package import is_model_package
-from .export.model_packing import read_torch_model
+from .former import with_former_methods
 from .learning.callbacks import Callback, Epoch, Evaluator
 from .learning.estimator import Estimator
-from .learning.fit import Fit
-from .online.training import collect, fitter_online
 from .recurrence import remembers
-from .saving.saving import load, load_into, read_params, save
+
+if TYPE_CHECKING:
+    from ..data.dataset import Dataset
+    from ..data.replay import ReplayBuffer
+    from .acting.policy import Policy
+    from .acting.remembering import StatefulWrapper
+    from .dynamics.model import Model
 
 __all__ = ["Algorithm", "Callback", "Epoch", "Evaluator"]
 
 
+@with_former_methods
 class Algorithm(Estimator):
     """Base of every algorithm; its arguments are `Definition`'s, its attributes `Estimator`'s."""
 
@@ -54,17 +44,27 @@ class Algorithm(Estimator):
     def given_model(self, config: Any) -> Model | None:
         """The model that the setting `dynamics` gives. Raises ConfigError for what is none, StorageError where it is not whole."""
         given = getattr(config, "dynamics", None)
-        return None if given is None else _model(self.name, given)
+        if given is None:
+            return None
+        from .export.model_packing import opened_model
+
+        return opened_model(self.name, given)
 
     def completed(self, config: Any, dataset: Dataset) -> Any:
         """Refuses a model that is none, or of another environment, before any work."""
         if (model := self.given_model(config)) is not None:
+            from .dynamics.generated import check_model
+
             check_model(model, dataset.spec, dataset.name, dataset.environment and dataset.environment.id)
         return super().completed(config, dataset)
 
     def completed_online(self, config: Any, spec: Spec, environment: str) -> Any:
         """The same of an environment."""
         if (model := self.given_model(config)) is not None:
+            import gymnasium
+
+            from .dynamics.generated import check_model
+
             check_model(model, spec, environment, environment if environment in gymnasium.registry else None)
         return super().completed_online(config, spec, environment)
 
@@ -80,6 +80,8 @@ class Algorithm(Estimator):
         self, env: Any, buffer: ReplayBuffer | None = None, explorer: Any = None, **arguments: Any
     ) -> Iterator[Epoch]:
         """The same, an epoch at a time; arguments as `d3ray.algos.online.training.fitter_online`'s, which says them all."""
+        from .online.training import fitter_online
+
         return fitter_online(self, env, buffer, explorer, **arguments)
 
     def collect(
@@ -107,10 +109,15 @@ class Algorithm(Estimator):
         Returns:
             A dataset, or the buffer. Before training actions are uniform.
         """
+        from .online.training import collect
+
         return collect(self, env, buffer, explorer, deterministic, n_steps, **arguments)
 
     def build_with_env(self, env: Any) -> Self:
         """The same for an environment: a gymnasium id, a config, a factory or an object, which is left open."""
+        from .environments.make import is_given, make
+        from .learning.fit import Fit
+
         self._warn_if_built()
         vector = make(env)
         try:
@@ -125,10 +132,14 @@ class Algorithm(Estimator):
 
     def policy(self) -> Policy:
         """The greedy policy: raw observations in, raw actions out."""
+        from .acting.fitted import policy
+
         return policy(self.fitted)
 
     def policy_module(self) -> nn.Module:
         """The greedy policy as a module: raw observations [B, ...] to raw actions [B, A] or [B], scalers inside."""
+        from .acting.fitted import policy_module
+
         return policy_module(self.fitted)
 
     def as_stateful_wrapper(self, target_return: float | None = None) -> StatefulWrapper:
@@ -141,6 +152,8 @@ class Algorithm(Estimator):
         Raises:
             ConfigError: the policy remembers nothing; no return is known to ask for; or one is given, and it acts for none.
         """
+        from .acting.remembering import Remembering, StatefulWrapper
+
         policy: Any = self.policy()
         if not isinstance(policy, Remembering):
             raise ConfigError(f"The policy of {self.name} remembers nothing, so there is nothing to wrap: predict is enough.")
@@ -165,6 +178,8 @@ class Algorithm(Estimator):
 
         A deterministic policy's is `predict`, whose arguments it takes.
         """
+        from .acting.inputs import as_batch, taken
+
         self._drawn = getattr(self, "_drawn", 0) + 1
         policy = self.policy()
         shown, single = as_batch(policy.spec, x, action_mask)
@@ -189,6 +204,10 @@ class Algorithm(Estimator):
             ConfigError: the algorithm learns no values, or has a recurrent encoder, whose values depend on what came before.
             DataError: a shape is wrong or a number is not finite.
         """
+        from .acting.inputs import as_batch, raw_actions, raw_inputs
+        from .acting.plain import plain_array
+        from .acting.policy import module_input
+
         fit = self.fitted
         if remembers(fit.config):
             raise ConfigError(
@@ -224,30 +243,34 @@ class Algorithm(Estimator):
             ConfigError: the path has the ending of a file; or something stands there, and `overwrite` does not say to replace it.
             StorageError: it cannot be written, or what stands there is not what `save` writes.
         """
+        from .saving.saving import save
+
         save(self, path, overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | Path, device: AnyDevice = None) -> Self:
         """What `save` wrote. Raises StorageError when it is not whole, ConfigError when it is another algorithm's."""
+        from .saving.saving import load
+
         return cls._checked(load(path, device), path)
 
-    def save_model(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """d3rlpy's name of `save`."""
-        self.save(path, overwrite=overwrite)
-
-    def load_model(self, path: str | Path) -> None:
+    def restore(self, path: str | Path) -> None:
         """Goes on from what `save` wrote: this object has its networks, optimisers, step and settings then.
 
         Raises ConfigError where that is another algorithm's, or has other networks than this one has already; else as `load`.
         """
+        from .saving.saving import load_into
+
         load_into(self, path)
 
     @classmethod
-    def from_json(cls, path: str | Path, device: AnyDevice = None) -> Self:
+    def from_params(cls, path: str | Path, device: AnyDevice = None) -> Self:
         """The algorithm of a `params.json`, as a `CSVLogger` leaves one: set up, with fresh networks.
 
         Raises StorageError where it is not what a fit writes, ConfigError when it is another algorithm's.
         """
+        from .saving.saving import read_params
+
         return cls._checked(read_params(path, device), path)
 
     @classmethod
@@ -262,21 +285,6 @@ class Algorithm(Estimator):
         `.onnx`, `.pt` (TorchScript) and `.pt2` (torch.export) are one file each; without an ending, a policy package. What is there
         is replaced with `overwrite=True` alone; else a ConfigError says so.
         """
+        from .export.export import save_policy
+
         save_policy(self, path, overwrite=overwrite)
-
-
-def _model(name: str, given: Any) -> Model:
-    """A trained model of the dynamics, or the one that was saved at a path. Raises ConfigError for what is none."""
-    if isinstance(given, str | Path) and is_remote(given):
-        with Place(given).as_local() as folder:
-            return _model(name, folder)
-    trained = _opened(given) if isinstance(given, str | Path) else given
-    if not getattr(trained, "models_dynamics", False):
-        raise ConfigError(
-            f"{name}: dynamics is a {type(trained).__name__}, which is no model: give a trained ProbabilisticEnsemble, or its path."
-        )
-    return trained.model()
-
-
-def _opened(path: str | Path) -> Any:
-    return read_torch_model(path) if is_model_package(path) else load(path, "cpu")

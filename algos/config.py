@@ -11,7 +11,7 @@ from pydantic import AfterValidator, model_validator
 
 from ..data.augmentation import Augmentations
 from ..data.config import Config, setting
-from ..data.sampling import Sampling
+from ..data.sampling_settings import Sampling
 from ..data.scalers import ActionScaler, ObservationScaler, RewardScaler
 
 

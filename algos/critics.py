@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
 
 from ..data.batch import Batch
 from ..data.config import setting
-from ..data.dataset import Dataset
 from ..data.errors import named
-from ..data.sampling import range_of_returns
 from .base import Algorithm
 from .config import AlgorithmConfig
 from .definition import LossValue, Verbs
 from .dynamics.settings import Dynamics, ModelRollouts
 from .nets import Hyper, Nets
 from .networks.q_functions import Bootstrap, Mean, QFunction, picked
+
+if TYPE_CHECKING:
+    from ..data.dataset import Dataset
 
 _FAR = 3.0  # corners of the Huber loss: rewards that spread further are far beyond it
 RATE = "SAC, Table 1; the authors' code of TD3, TD3+BC and IQL"
@@ -53,6 +54,8 @@ class Critics(Algorithm):
 
     def completed(self, config: Any, dataset: Dataset) -> Any:
         """Warns of returns that the Q-function cannot tell, and of rewards whose mean it does not learn."""
+        from ..data.sampling import range_of_returns
+
         function = getattr(config, "q_function", None)
         if isinstance(function, Mean) and function.is_huber(discrete="discrete" in self.action_kinds()):
             self._warn_of_spread(config, dataset)

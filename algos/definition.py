@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import functools
 import inspect
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 from torch import Tensor, nn
 
 from ..data.batch import Batch, Drawn
 from ..data.config import in_present_words
-from ..data.dataset import Dataset
 from ..data.errors import ConfigError, did_you_mean
-from ..data.sampling import PrioritizedSampling, StreamSampling
+from ..data.sampling_settings import PrioritizedSampling, StreamSampling
 from ..data.seeds import checked_seed
 from ..data.spec import Spec
 from .config import AlgorithmConfig, Preset
-from .devices import AnyDevice, Device
+from .devices import AnyDevice
+from .former import in_present_arguments
 from .nets import Hyper, Nets
 from .networks.q_functions import losses_as_written
 from .optimizers import ADAM, Group, Optimizer
 from .ports import Ports, Tensors
 from .recurrence import check_recurrence
 from .wants import Opens, Transitions, Wants
+
+if TYPE_CHECKING:
+    from ..data.dataset import Dataset
 
 # What `loss` says, and metrics: one value a sample, or one.
 LossValue = tuple[Tensor, dict[str, Tensor]]
@@ -176,8 +178,7 @@ class Definition:
         seed: Root of every random number of this run, from 0 to 2**63 - 1.
         device: Where training runs: a name such as "cuda:0" or the number of an accelerator; None takes the first accelerator, else
             the CPU. As in d3rlpy False is the CPU and True the first accelerator, which is refused where there is none. A `Device`
-            is one by its number too, and copies spread over several within `d3ray.context.parallel()`. `use_gpu`, the word of
-            d3rlpy's first versions, is another name of it, of which True is `Device(0)`.
+            is one by its number too, and copies spread over several within `d3ray.context.parallel()`.
         dtype: "float32" or "float64".
         compile_graph: Whether gradient steps are compiled for this machine at the first one, which takes some tens of seconds and
             makes the others faster; d3rlpy's word. None: where that pays, in a training of 100,000 steps and more. It changes
@@ -311,16 +312,6 @@ class Definition:
         data_parallel: bool = False,
         **settings: Any,
     ) -> None:
-        if "use_gpu" in settings:
-            if device is not None:
-                raise ConfigError(f"{self.name}: device is {device!r} and use_gpu {settings['use_gpu']!r}; say one of them.")
-            use_gpu = settings.pop("use_gpu")
-            device = Device() if use_gpu is True else use_gpu
-        if "n_steps" in settings:
-            warnings.warn(
-                "n_steps is the number of gradient steps here; the n-step return is td_steps, which is set.", stacklevel=2
-            )
-            settings["td_steps"] = settings.pop("n_steps")
         settings, fields = in_present_words(self.Config, settings), self.Config.model_fields
         for name in settings:
             if name not in fields:
@@ -342,7 +333,7 @@ class Definition:
             return
 
         def __init__(self: Definition, **settings: Any) -> None:  # noqa: N807
-            Definition.__init__(self, **settings)
+            Definition.__init__(self, **in_present_arguments(self.name, settings))
 
         keyword = inspect.Parameter.KEYWORD_ONLY
         own = [

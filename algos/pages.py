@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..data.lazy import homes, lazily
+from ..data.lazy import lazily
 
 if TYPE_CHECKING:
     from .actor_critic.cal_ql import CalQL as CalQL
@@ -64,5 +64,23 @@ if TYPE_CHECKING:
     from .values.pal import PAL as PAL
     from .values.rainbow import Rainbow as Rainbow
 
-PAGES = homes(__file__)
+_FAMILIES = {  # by folder the module and the class of each
+    "actor_critic": "cal_ql.CalQL cql.CQL ddpg.DDPG edac.EDAC rebrac.ReBRAC sac.SAC sac_n.SACN td3.TD3 td3_plus_bc.TD3PlusBC",
+    "behaviour": "bcq.BCQ bear.BEAR mcq.MCQ plas.PLAS plas_with_perturbation.PLASWithPerturbation spot.SPOT",
+    "imitation": "awac.AWAC awr.AWR bc.BC crr.CRR discrete_awr.DiscreteAWR discrete_bc.DiscreteBC discrete_crr.DiscreteCRR",
+    "in_sample": "discrete_iql.DiscreteIQL iql.IQL xql.XQL",
+    "judging": "discrete_fqe.DiscreteFQE fqe.FQE",
+    "model_based": "combo.COMBO mbpo.MBPO mobile.MOBILE mopo.MOPO morel.MOReL rambo.RAMBO "
+    "probabilistic_ensemble.ProbabilisticEnsemble",
+    "on_policy": "a2c.A2C acer.ACER ppo.PPO reinforce.REINFORCE trpo.TRPO",
+    "sequence": "decision_transformer.DecisionTransformer discrete_decision_transformer.DiscreteDecisionTransformer",
+    "values": "al.AL categorical_double_dqn.CategoricalDoubleDQN categorical_dqn.CategoricalDQN discrete_bcq.DiscreteBCQ "
+    "discrete_cql.DiscreteCQL discrete_sac.DiscreteSAC double_dqn.DoubleDQN double_pal.DoublePAL dpp.DPP dqn.DQN iqn.IQN "
+    "naf.NAF nfq.NFQ pal.PAL rainbow.Rainbow",
+}
+PAGES = {
+    name: f".{folder}.{module}"
+    for folder, pages in _FAMILIES.items()
+    for module, name in (page.split(".") for page in pages.split())
+}
 __getattr__, __all__ = lazily(f"{__package__}", PAGES)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol
 from torch import Tensor, nn
 
 from ..data.errors import ConfigError
-from ..data.sampling import RecurrentSampling
+from ..data.sampling_settings import RecurrentSampling
 from .nets import Nets
 from .networks.encoding import EncoderConfig
 from .networks.recurrent import RecurrentNetwork, recalling

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
-from ..data.errors import ConfigError
+from ..data.errors import ConfigError, DataError
 from .spellings import did_you_mean_algorithm
 
 Kind = TypeVar("Kind", bound=type[Any])
 _ours: dict[str, Callable[[str], type[Any]]] = {}
 _registered: dict[str, type[Any]] = {}
+_foreign: list[Callable[[Path, Any], Any]] = []  # what reads other programs' files
 _online = set[str]()  # of ours, those that learn from what they do alone
 
 
@@ -34,6 +36,18 @@ def register_algorithm(algorithm: Kind) -> Kind:
         raise ConfigError(f"There is an algorithm {name!r} already: give yours another name.")
     _registered[name] = algorithm
     return algorithm
+
+
+def read_foreign_by(read: Callable[[Path, Any], Any]) -> None:
+    """Has files that another program saved be read as algorithms by a function of (path, device)."""
+    _foreign[:] = [read]
+
+
+def read_foreign(path: Path, device: Any) -> Any:
+    """The algorithm that another program saved as one file. Raises DataError where none can be read."""
+    if not _foreign:
+        raise DataError(f"{path} is no folder that d3ray saved.")
+    return _foreign[0](path, device)
 
 
 def algorithm_names() -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from ..data.sampling import Source
+from ..data.batch import Source
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
-"""How long `d3ray train` takes to its first word, its first gradient steps and its end, beside a bare Ray.
+"""How long an import of an algorithm takes, and `d3ray train` to its first word, first gradient steps and end, beside bare ones.
 
     python benchmarks/startup.py [--rounds 3] [--beside FOLDER]
 
 The command trains BC for ten steps on `d3ray/pendulum-replay`, with a new storage each time. Bare is a program without d3ray:
-`ray.init`, an actor that imports torch, `ray.shutdown`; whoever trains on a Ray of the machine's own waits for at least that.
+`import torch`; and `ray.init`, an actor that imports torch, `ray.shutdown`; who trains on a Ray of one machine waits for that.
 `--beside` names another checkout of d3ray, as one of before a change, which takes turns with this one, after a round that warms the
 caches up. Times of a shared machine say little: what to read is the ratio within a round, and the CPU seconds of all processes
 together, those that outlive the command included.
@@ -47,7 +47,7 @@ class Trains:
 print(ray.get(Trains.remote().ready.remote()), flush=True)
 ray.shutdown()
 """
-MARKS = ("first word", "first steps", "whole", "CPU")  # seconds
+MARKS = ("import", "first word", "first steps", "whole", "CPU")  # seconds
 _SUBREAPER = 36  # of prctl(2): orphans of a command become children of this process, which can then wait for them
 _OUTLIVE = 30.0  # seconds that Ray's processes may take to end after their command
 
@@ -86,13 +86,14 @@ def train(folder: Path, paths: Path) -> dict[str, float]:
     """A command of the d3ray that is found in `paths`."""
     found = run(["-m", "d3ray.jobs", "train", *TRAIN, "evaluation=null", f"storage={folder / 'results'}"], folder, paths)
     (kept,) = folder.glob("results/*/trials/*/checkpoints/*/manifest.json")
-    return {**found, "first steps": kept.stat().st_mtime - found["began"]}
+    imported = run(["-c", "from d3ray import TD3PlusBC; print()"], folder, paths)["whole"]
+    return {**found, "first steps": kept.stat().st_mtime - found["began"], "import": imported}
 
 
 def bare(folder: Path) -> dict[str, float]:
-    """A Ray without d3ray; its first step is the actor that has torch, which is also its first word."""
+    """A torch and a Ray without d3ray; its first step is the actor that has torch, which is also its first word."""
     found = run(["-c", BARE], folder, None)
-    return {**found, "first steps": found["first word"]}
+    return {**found, "first steps": found["first word"], "import": run(["-c", "import torch; print()"], folder, None)["whole"]}
 
 
 def measure(trees: Mapping[str, Path], scratch: Path, rounds: int) -> dict[str, list[dict[str, float]]]:

@@ -13,12 +13,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from d3ray import MDPDataset
 from d3ray.algos.environments.collect import collect
 from d3ray.algos.environments.evaluate import evaluate
 from d3ray.algos.environments.explorers import random_actions
 from d3ray.algos.environments.make import make
 from d3ray.data.dataset import Dataset
-from d3ray.data.mdp_dataset import MDPDataset
 from d3ray.data.spec import Box, Discrete, Environment, Spec
 
 KEPT = Path(__file__).parent / "results" / "at_random.json"

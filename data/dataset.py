@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, cast, overload
 
 import numpy as np
 
+from .episodes import Episode
+from .errors import DataError
+from .names import place_of
 from .operations import difference, joined, mapped, relabelled, selection
 from .recording import Recording
 from .spec import Environment, Spec, value_columns
 from .storage.legal import IllegalActions
-from .storage.steps import steps_from_arrays
+from .storage.steps import steps_from_arrays, steps_from_rows
 
 if TYPE_CHECKING:
     from .operations.difference import Difference
@@ -32,10 +35,9 @@ class Dataset(Recording):
             DataError: there is none, or a file of it is missing, truncated or damaged.
             StorageError: the place cannot be read.
         """
-        from .catalog import find
         from .folder import Folder
 
-        return cls.of_folder(Folder(find(where)))
+        return cls.of_folder(Folder(place_of(where)))
 
     @classmethod
     def from_arrays(
@@ -108,6 +110,27 @@ class Dataset(Recording):
         )
         called = _column_names({**value_columns(observations), "action": actions})
         return cls.from_steps(table, name=name, spec=spec, environment=environment, names=called)
+
+    @classmethod
+    def from_episodes(cls, episodes: Sequence[Episode]) -> Self:
+        """A dataset of episodes, as scikit-learn's splitters hand them out; copies them.
+
+        Raises:
+            DataError: there is none, it is something else, or their columns differ.
+        """
+        given: Any = episodes
+        if not isinstance(given, Iterable) or not all(isinstance(episode, Episode) for episode in cast("Iterable[Any]", given)):
+            given = repr(given) if isinstance(given, str) else f"a {type(given).__name__}"  # pyright: ignore[reportUnknownArgumentType]
+            raise DataError(f"Data are a Dataset, as Dataset.open(path or name) gives it, or a list of its episodes, not {given}.")
+        if not len(episodes):
+            raise DataError("A dataset needs one episode or more.")
+        kinds = [{name: (c.dtype, c.shape[1:]) for name, c in episode.columns.items()} for episode in episodes]
+        for k, kind in enumerate(kinds):
+            if kind != kinds[0]:
+                raise DataError(f"Episode {k} has other columns than the first.")
+        columns = {name: np.concatenate([episode.columns[name] for episode in episodes]) for name in kinds[0]}
+        table = steps_from_rows(columns, np.array([episode.final_recorded for episode in episodes]))
+        return cls.from_steps(table, name="dataset", spec=episodes[0].spec)
 
     def filter(self, keep: selection.Keep) -> Dataset:
         """The episodes that satisfy an expression, such as `return > 100 and terminated`, or a function. See `selection.keep`."""

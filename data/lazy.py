@@ -1,26 +1,15 @@
 """Names that a package offers without importing what defines them: loaded when they are first used.
 
-The table is the package's own imports under `if TYPE_CHECKING:`, which type checkers and editors read too.
+Type checkers and editors read the same from imports under `if TYPE_CHECKING:`.
 """
 
 from __future__ import annotations
 
-import ast
 import importlib
-from collections.abc import Callable
-from pathlib import Path
+import sys
+from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any
-
-
-def homes(file: str) -> dict[str, str]:
-    """By name the module, relative to the package, that a package's file imports it from for type checkers."""
-    found = dict[str, str]()
-    for block in ast.parse(Path(file).read_text("utf-8")).body:
-        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING":
-            for node in block.body:
-                if isinstance(node, ast.ImportFrom):
-                    found |= {alias.name: "." * node.level + (node.module or "") for alias in node.names}
-    return found
 
 
 def lazily(
@@ -43,3 +32,11 @@ def lazily(
         return value
 
     return load, sorted(found)
+
+
+def also_called(names: Mapping[str, ModuleType]) -> None:
+    """Has modules be imported under other names too, which stand in modules that are there or come earlier in `names`."""
+    for name, module in names.items():
+        sys.modules[name] = module
+        above, _, last = name.rpartition(".")
+        setattr(sys.modules[above], last, module)

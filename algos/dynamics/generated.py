@@ -14,7 +14,7 @@ from ...data.batch import Batch
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError
 from ...data.random import fold, integers, root_keys
-from ...data.sampling import PrioritizedSampling, RecurrentSampling, StreamSampling
+from ...data.sampling_settings import PrioritizedSampling, RecurrentSampling, StreamSampling
 from ...data.scalers import index_affines
 from ...data.spec import Spec
 from ..environments.spaces import check_spaces

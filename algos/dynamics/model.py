@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +13,8 @@ from ...data.scalers import Affine
 from ...data.scalers.reward import RewardTransform
 from ...data.spec import Spec
 from ..networks.dynamics import EnsembleDynamics, Predicted
+from .settings import Penalty
 from .terminations import TERMINATIONS
-
-Penalty = Literal["none", "variance", "aleatoric", "difference", "bellman"]
 
 
 @dataclass(frozen=True)

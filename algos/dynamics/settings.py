@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, PlainSerializer, model_validator
 
 from ...data.config import Config, setting
 from ...data.uris import is_remote
-from .model import Penalty
 
+Penalty = Literal["none", "variance", "aleatoric", "difference", "bellman"]
 MANUAL = "d3rlpy's manual of October 2020, MOPO"
 
 

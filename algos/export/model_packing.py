@@ -13,7 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from ...data.dataset import Dataset
+from ...data.errors import ConfigError
 from ...data.spec import Box, Environment
+from ...data.storage.files import Place
+from ...data.uris import is_remote
 from ..acting.graph_inputs import NoiseInput
 from ..acting.inputs import action_dtype
 from ..acting.onnx_model import ANSWERS, NOISE
@@ -23,9 +26,10 @@ from ..learning.estimator import Estimator
 from ..learning.fit import Fit
 from ..registry import algorithm_class
 from ..saving.parts import write_parts
+from ..saving.saving import load
 from .golden import BATCHES, Arrays, draw, golden_observations
 from .graphs import Portable, with_golden
-from .model_package import MODEL, ModelRecord
+from .model_package import MODEL, ModelRecord, is_model_package
 from .package import read_whole
 from .packing import contents, data_record, port_of
 
@@ -145,3 +149,18 @@ def read_torch_model(folder: str | Path, device: AnyDevice = "cpu") -> Any:
     named = record.environment.id if record.environment else None
     fit.sources.data = {**(record.data.model_dump() if record.data else {}), "environment": named}
     return algorithm
+
+
+def opened_model(name: str, given: Any) -> Model:
+    """The trained model of the dynamics that algorithm `name` is given, or the path of. Raises ConfigError for what is none."""
+    if isinstance(given, str | Path) and is_remote(given):
+        with Place(given).as_local() as folder:
+            return opened_model(name, folder)
+    trained: Any = given
+    if isinstance(given, str | Path):
+        trained = read_torch_model(given) if is_model_package(given) else load(given, "cpu")
+    if not getattr(trained, "models_dynamics", False):
+        raise ConfigError(
+            f"{name}: dynamics is a {type(trained).__name__}, which is no model: give a trained ProbabilisticEnsemble, or its path."
+        )
+    return trained.model()

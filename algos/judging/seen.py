@@ -15,7 +15,6 @@ from ...data.batch import Batch
 from ...data.dataset import Dataset
 from ...data.episodes import Episode
 from ...data.errors import ConfigError
-from ...data.mdp_dataset import MDPDataset
 from ...data.random import fold, root_key
 from ...data.recording import Recording
 from ...data.sampling import TransitionSampler
@@ -218,11 +217,11 @@ def recordings(data: Any) -> Iterator[Recording]:
     given: Any = data if isinstance(data, Iterable) else (data,)
     for episode in given:
         if not isinstance(episode, Episode):
-            MDPDataset.from_episodes(data)  # pyright: ignore[reportArgumentType]  # which says what is wrong
+            Dataset.from_episodes(data)  # pyright: ignore[reportArgumentType]  # which says what is wrong
         some.append(episode)
         n_bytes += sum(column.nbytes for column in episode.columns.values())
         if n_bytes >= _BYTES:
-            yield MDPDataset.from_episodes(some)
+            yield Dataset.from_episodes(some)
             some, n_bytes = [], 0
     if some or not len(given):
-        yield MDPDataset.from_episodes(some)
+        yield Dataset.from_episodes(some)

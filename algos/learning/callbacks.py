@@ -6,13 +6,14 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict
 
-from ...data.dataset import Dataset
-from ...data.episodes import Episode
 from ...data.errors import ConfigError, did_you_mean, named
 from ...data.progress import Advance, draws_bars, progress
-from .fit import Fit
+from ..former import SCORING, warn_of
+
+if TYPE_CHECKING:
+    from .fit import Fit
 
 Evaluator = Callable[[Any, int], Mapping[str, float]]  # (algorithm, epoch) to named numbers
 Callback = Callable[[Any, int, Mapping[str, float]], None]  # (algorithm, epoch, metrics)
@@ -65,11 +66,9 @@ class Watching(TypedDict, total=False):
 
 
 class Training(Watching, total=False):
-    """What else `Algorithm.fitter` takes: the words of d3rlpy's first versions."""
+    """What else `Algorithm.fitter` takes."""
 
     n_epochs: int | None
-    scorers: Mapping[str, Score] | None
-    eval_episodes: Dataset | Sequence[Episode] | None
 
 
 def check_arguments(called: str, given: Iterable[str], known: Iterable[str]) -> None:
@@ -85,6 +84,16 @@ def scored(scorers: Mapping[str, Score], episodes: Any) -> Evaluator:
     return lambda algorithm, epoch: {
         name: getattr(scorer, "sign", 1) * float(scorer(algorithm, episodes)) for name, scorer in scorers.items()
     }
+
+
+def with_scorers(evaluators: Mapping[str, Evaluator] | None, dataset: Any, former: Mapping[str, Any]) -> Mapping[str, Evaluator]:
+    """Evaluators, with the `scorers` of `eval_episodes` that `fit` once took. Raises ConfigError where it took no such argument."""
+    check_arguments("fit", former, SCORING)
+    if not (scorers := former.get("scorers")):
+        return evaluators or {}
+    warn_of("scorers of fit", 'evaluators={"scorers": scored(scorers, episodes)}', stacklevel=5)
+    judged = dataset if former.get("eval_episodes") is None else former["eval_episodes"]
+    return {**(evaluators or {}), "scorers": scored(scorers, judged)}
 
 
 @contextmanager
@@ -176,7 +185,7 @@ def _warn_of_spent_rates(fit: Fit, n_steps: int) -> None:
     warnings.warn(
         f"{fit.algorithm.name}: the learning rate of the network {name!r} is 0 from gradient step {schedule.spent():,} on, where "
         f"its {schedule.name} schedule ends, and this training goes on to step {end:,}: make the algorithm with an optimizer that "
-        "has a longer schedule or none, or begin the schedule anew by set_grad_step(0).",
+        "has a longer schedule or none, or begin the schedule anew by step = 0.",
         stacklevel=6,
     )
 

@@ -7,40 +7,39 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from inspect import signature
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, cast
 
 from torch import Tensor
 
 from ...data.batch import Drawn
 from ...data.config import in_present_words
-from ...data.dataset import Dataset
-from ...data.episodes import Episode, action_size, observation_shape
 from ...data.errors import ConfigError, did_you_mean
 from ...data.seeds import checked_seed
 from ...data.spec import Box, Dict, Discrete, ObservationSpace, Spec, Tuple, space_columns
 from ..definition import Definition
+from ..former import SCORING
 from ..ports import Ports, noises
 from ..recurrence import remembers
 from ..wants import Wants
-from .batch_checks import check_batch
 from .callbacks import (
     Callback,
     Epoch,
     Evaluator,
     Logger,
-    Score,
     StepCallback,
     Training,
     Watching,
     check_arguments,
-    scored,
     stops,
     watching,
+    with_scorers,
 )
-from .fit import Fit, check_steps
-from .history import History
-from .setup import trained_on
-from .transfer import copy_network, copy_optimizer, reset_optimizers
+
+if TYPE_CHECKING:
+    from ...data.dataset import Dataset
+    from ...data.episodes import Episode
+    from .fit import Fit
+    from .history import History
 
 N_STEPS, N_STEPS_PER_EPOCH = 500_000, 10_000  # d3rlpy's, its paper's training and its fit's default
 
@@ -83,6 +82,8 @@ class Estimator(Definition):
     @property
     def history_(self) -> History:
         """The metrics of every epoch, offline and online, since the networks were built or loaded."""
+        from .history import History
+
         return History.of(self.fitted)
 
     @property
@@ -90,28 +91,28 @@ class Estimator(Definition):
         """Gradient steps done."""
         return self.fit_.learner.step if hasattr(self, "fit_") else 0
 
-    @property
-    def grad_step(self) -> int:
-        """Gradient steps done; d3rlpy's name of `step`."""
-        return self.step
-
-    def set_grad_step(self, grad_step: int) -> None:
+    @step.setter
+    def step(self, step: int) -> None:
         """Counts on from another number of gradient steps; schedules and random numbers follow it.
 
         Raises ConfigError where it is no whole number, or below 0.
         """
-        if not isinstance(grad_step, Integral) or grad_step < 0:
-            raise ConfigError(f"grad_step is {grad_step!r}; it counts gradient steps.")
-        self.fitted.learner.step = int(grad_step)
+        if not isinstance(step, Integral) or step < 0:
+            raise ConfigError(f"step is {step!r}; it counts gradient steps.")
+        self.fitted.learner.step = int(step)
 
     @property
     def observation_shape(self) -> Any:
         """Shape of one observation; a dict of them where observations are named."""
+        from ...data.episodes import observation_shape
+
         return observation_shape({name: leaf.shape for name, leaf in space_columns(self.spec_.observation).items()})
 
     @property
     def action_size(self) -> int:
         """Entries of an action, or how many discrete actions there are."""
+        from ...data.episodes import action_size
+
         return action_size(self.spec_)
 
     @property
@@ -147,7 +148,7 @@ class Estimator(Definition):
         **more: Unpack[Training],
     ) -> Self:
         """Trains for `n_steps` gradient steps more; a second call goes on from the first. Arguments and errors as `fitter`'s."""
-        check_arguments("fit", more, signature(Estimator.fitter).parameters)
+        check_arguments("fit", more, (*signature(Estimator.fitter).parameters, *SCORING))
         for _ in self.fitter(dataset, n_steps, n_steps_per_epoch, evaluators, callbacks, **more):
             pass
         return self
@@ -165,8 +166,7 @@ class Estimator(Definition):
         logger: Logger | Sequence[Logger] | None = None,
         show_progress: bool | None = None,
         n_epochs: int | None = None,
-        scorers: Mapping[str, Score] | None = None,
-        eval_episodes: Dataset | Sequence[Episode] | None = None,
+        **former: Any,
     ) -> Iterator[Epoch]:
         """The one training loop, an epoch at a time.
 
@@ -187,9 +187,7 @@ class Estimator(Definition):
             show_progress: Shows how far it is, how fast, and the losses, on stderr: a bar on a terminal, elsewhere a line now and
                 then. None: only where a bar can be drawn.
             n_epochs: Epochs to do, in place of `n_steps`.
-            scorers: By name; each is called after an epoch with (algorithm, eval_episodes), and makes a metric `scorers/NAME`, in
-                which d3ray's own scorers have no sign turned.
-            eval_episodes: What scorers look at; None: what is trained on.
+            **former: Arguments of former versions, see `former`.
 
         Yields:
             Epoch: number and metrics: `step`, `train/…` means over the epoch, `time/updates_per_second`, and the evaluators'.
@@ -199,12 +197,13 @@ class Estimator(Definition):
             DataError: the data are of the wrong kind for this algorithm.
             StorageError: a logger cannot write.
         """
+        from .fit import Fit, check_steps
+        from .setup import trained_on
+
         dataset = trained_on(self, dataset)
         n_steps, n_steps_per_epoch = self._steps(dataset, n_steps, n_steps_per_epoch, n_epochs)
         check_steps(n_steps, n_steps_per_epoch, least=0)
-        if scorers:
-            judged = dataset if eval_episodes is None else eval_episodes
-            evaluators = {**(evaluators or {}), "scorers": scored(scorers, judged)}
+        evaluators = with_scorers(evaluators, dataset, former)
         if not hasattr(self, "fit_"):
             self.fit_ = Fit.start(self, dataset, (self.seed,))
         self.fit_.sampler(dataset)  # before anyone looks on: they ask what it is trained on
@@ -226,7 +225,7 @@ class Estimator(Definition):
         if n_steps is not None:
             raise ConfigError(f"n_epochs is {n_epochs} and n_steps {n_steps}: say how long to train by one of them.")
         if n_steps_per_epoch is None:
-            if not isinstance(dataset, Dataset):
+            if not hasattr(dataset, "n_transitions"):
                 raise ConfigError(f"n_epochs counts passes over a dataset, which {self.name} is not trained on: say n_steps.")
             n_steps_per_epoch = max(1, dataset.n_transitions // self.check_settings().batch_size)
         return n_epochs * n_steps_per_epoch, n_steps_per_epoch
@@ -251,6 +250,8 @@ class Estimator(Definition):
 
         Raises DataError where the batch is empty, lacks something, has other shapes than what was fitted, or NaN.
         """
+        from .batch_checks import check_batch
+
         check_batch(batch, self.spec_, self.wants_, self.name, remembers=remembers(self.config_))
         learner = self.fitted.learner
         learner.update(batch)
@@ -260,11 +261,13 @@ class Estimator(Definition):
 
     def build_with_dataset(self, dataset: Dataset) -> Self:
         """Checks settings and data, fits the scalers and builds the networks, as `fit` does first."""
+        from .fit import Fit
+
         self._warn_if_built()
         self.fit_ = Fit.start(self, dataset, (self.seed,))
         return self
 
-    def create_impl(self, observation_shape: Any, action_size: int) -> Self:
+    def build_with_shapes(self, observation_shape: Any, action_size: int) -> Self:
         """The same for shapes alone; scalers need numbers then, as `observation_scaler=other.config_.observation_scaler` has.
 
         Args:
@@ -272,6 +275,8 @@ class Estimator(Definition):
                 algorithm); three axes are an image of uint8. A mapping or a sequence of shapes where observations have parts.
             action_size: Entries of an action, or how many discrete actions there are.
         """
+        from .fit import Fit
+
         if not isinstance(observation_shape, Iterable) or isinstance(observation_shape, str):
             raise ConfigError(
                 f"observation_shape is {observation_shape!r}; it is a shape, as (4,), or a mapping or sequence of shapes."
@@ -285,27 +290,25 @@ class Estimator(Definition):
         if hasattr(self, "fit_"):
             warnings.warn(f"This {self.name} was set up already; its networks begin anew.", stacklevel=3)
 
-    def copy_policy_from(self, other: Estimator) -> None:
-        """The policy network, and its target, become equal to another algorithm's.
+    def copy_from(self, other: Estimator, network: Literal["policy", "critic"]) -> None:
+        """The network, and its target, become equal to another algorithm's; `critic` is all critics.
 
         Raises ConfigError where one has none, or they are built otherwise; warns where scalers differ.
         """
-        copy_network(self.fitted, other.fitted, "policy")
+        from .transfer import copy_network
 
-    def copy_q_function_from(self, other: Estimator) -> None:
-        """The critics, and their targets, become equal to another algorithm's; as `copy_policy_from`."""
-        copy_network(self.fitted, other.fitted, "critic")
+        copy_network(self.fitted, other.fitted, network)
 
-    def copy_policy_optim_from(self, other: Estimator) -> None:
-        """What the policy's optimiser remembers becomes equal to another algorithm's; the learning rate stays."""
-        copy_optimizer(self.fitted, other.fitted, "policy")
+    def copy_optimizer_from(self, other: Estimator, network: Literal["policy", "critic"]) -> None:
+        """What the network's optimiser remembers becomes equal to another algorithm's; the learning rate stays."""
+        from .transfer import copy_optimizer
 
-    def copy_q_function_optim_from(self, other: Estimator) -> None:
-        """What the critics' optimiser remembers becomes equal to another algorithm's; the learning rate stays."""
-        copy_optimizer(self.fitted, other.fitted, "critic")
+        copy_optimizer(self.fitted, other.fitted, network)
 
-    def reset_optimizer_states(self) -> None:
+    def reset_optimizers(self) -> None:
         """Every optimiser forgets what it remembers, as before fine-tuning; learning rates stay."""
+        from .transfer import reset_optimizers
+
         reset_optimizers(self.fitted.learner)
 
     # ---- settings, once there are networks
@@ -350,6 +353,8 @@ class Estimator(Definition):
 
     def load_state(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> Self:
         """Goes on from what `state` gave."""
+        from .fit import Fit
+
         self.fit_ = Fit.restore(self, tensors, meta)
         return self
 

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...data.batch import Source
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError, StorageError
-from ...data.sampling import Source
 from ...data.spec import Spec
 from ..definition import Definition
 from ..devices import pick_device

@@ -20,11 +20,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
-from ...data.batch import Batch, Drawn, Sequences
+from ...data.batch import BLOCK, Batch, Drawn, Sequences, Steps
 from ...data.errors import ConfigError
 from ...data.histories import steps_there
 from ...data.random import fold, root_key
-from ...data.sampling import BLOCK, Steps
 from ...data.tracing import host_may_look, untraced
 from ..config import AlgorithmConfig
 from ..definition import Axes, Definition, Loss, Network, axes_of

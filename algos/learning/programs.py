@@ -25,9 +25,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree  # it has no public name yet
 from torch.utils._triton import has_triton
 
-from ...data.batch import Drawn
+from ...data.batch import Drawn, Steps
 from ...data.errors import reason
-from ...data.sampling import Steps
 from ...data.tracing import traced
 from ..definition import COMPILED_FROM, Definition
 from .learner import Learner

@@ -12,8 +12,8 @@ import torch
 from ...data.augmentation import AugmentationPipeline
 from ...data.dataset import Dataset
 from ...data.errors import DataError, advised
-from ...data.mdp_dataset import MDPDataset
-from ...data.sampling import RecurrentSampling, UniformSampling, stacked_spec
+from ...data.sampling import stacked_spec
+from ...data.sampling_settings import RecurrentSampling, UniformSampling
 from ...data.scalers.action import MinMaxActionScaler
 from ...data.spec import Box, Spec
 from ..definition import Definition
@@ -106,7 +106,7 @@ def trained_on(algorithm: Definition, given: Any) -> Any:
         return given
     if isinstance(given, str | Path):
         return Dataset.open(given)
-    return MDPDataset.from_episodes(given)
+    return Dataset.from_episodes(given)
 
 
 def check_actions(algorithm: Definition, spec: Spec, name: str) -> None:

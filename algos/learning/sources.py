@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from ...data.augmentation import AugmentationPipeline, AugmentedSource
+from ...data.batch import Source
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError
-from ...data.sampling import PrioritizedSampler, RecurrentSampling, Source, UniformSampling
+from ...data.sampling import PrioritizedSampler
+from ...data.sampling_settings import RecurrentSampling, UniformSampling
 from ...data.spec import Spec
 from ..definition import Definition
 from ..dynamics.generated import Generated, all_real, generated

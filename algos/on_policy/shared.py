@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from ...data.batch import Batch
 from ...data.config import setting
 from ...data.errors import ConfigError
-from ...data.sampling import UniformSampling
+from ...data.sampling_settings import UniformSampling
 from ...data.spec import Spec
 from ..base import Algorithm
 from ..config import ContinuousConfig

@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...data.batch import Source
 from ...data.config import setting
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError
 from ...data.replay import EpisodicReplayBuffer, PrioritizedEpisodicReplayBuffer, PrioritizedReplayBuffer, ReplayBuffer
-from ...data.sampling import Mixture, PrioritizedSampler, Source, TransitionSampler, linear
+from ...data.sampling import Mixture, PrioritizedSampler, TransitionSampler, linear
 from ...data.seeds import fold, integers, root_key
 from ..acting.fitted import policy as policy_of
 from ..devices import AnyDevice

@@ -30,7 +30,7 @@ class CSVLogger:
         self.folder, self.save_interval = Path(folder), save_interval
 
     def begin(self, algorithm: Estimator, part: str) -> CSVLog:
-        """Writes `params.json`, from which `from_json` makes the algorithm again.
+        """Writes `params.json`, from which `from_params` makes the algorithm again.
 
         Raises:
             StorageError: the folder cannot be written, or holds the metrics of another run.

@@ -17,9 +17,8 @@ from ...data.storage.json_text import parse_json
 from ..devices import AnyDevice
 from ..learning.estimator import Estimator
 from ..learning.fit import Fit
-from ..registry import algorithm_class
+from ..registry import algorithm_class, read_foreign
 from .checkpoint import read_checkpoint, write_checkpoint
-from .d3_files import load_d3
 from .packed import is_packed, pack, unpacked
 from .parts import check_free
 
@@ -48,7 +47,7 @@ def load(path: str | Path, device: AnyDevice = None) -> Any:
     """An algorithm, ready to predict or to be trained further.
 
     Args:
-        path: What `save` wrote, the same packed into one file, or a `.d3` file of d3rlpy (see `d3_files.load_d3`).
+        path: What `save` wrote, the same packed into one file, or a `.d3` file of d3rlpy.
         device: Where it is to be; None takes the first accelerator, else the CPU.
 
     Raises:
@@ -63,7 +62,7 @@ def load(path: str | Path, device: AnyDevice = None) -> Any:
         with unpacked(path) as folder:
             return load(folder, device)
     if path.is_file():
-        return load_d3(path, device)
+        return read_foreign(path, device)
     tensors, meta, _ = read_checkpoint(path)
     algorithm = _unfitted(path, meta, device)
     return algorithm.load_state(tensors, meta)
@@ -111,7 +110,7 @@ def write_params(algorithm: Estimator, file: Path) -> None:
 
 
 def read_params(file: str | Path, device: AnyDevice = None) -> Any:
-    """The algorithm of a `params.json`, set up with fresh networks, so that `load_model` works at once.
+    """The algorithm of a `params.json`, set up with fresh networks, so that `restore` works at once.
 
     Raises:
         StorageError: there is no such file, or it is not what a fit writes.

@@ -10,7 +10,7 @@ from pydantic import model_validator
 from ...data.config import setting
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError, named
-from ...data.sampling import StreamSampling, UniformSampling
+from ...data.sampling_settings import StreamSampling, UniformSampling
 from ..acting.remembering import refusal
 from ..base import Algorithm
 from ..config import AlgorithmConfig

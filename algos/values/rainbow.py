@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ...data.config import setting
-from ...data.sampling import PrioritizedSampling, Sampling
+from ...data.sampling_settings import PrioritizedSampling, Sampling
 from ..config import Preset
 from ..networks.q_functions import Categorical, QFunction
 from .double_dqn import DoubleDQN

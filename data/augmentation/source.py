@@ -16,8 +16,7 @@ from .layout import layouts
 from .pipeline import AugmentationPipeline
 
 if TYPE_CHECKING:
-    from ..batch import Batch
-    from ..sampling import Source
+    from ..batch import Batch, Source
     from ..spec import ObservationSpace
 
 

@@ -32,20 +32,17 @@ Where = Literal["dataset", "downloaded", "in part", ""]
 _MOST = 2000  # names of a family among which the nearest to a misspelt one is looked for
 
 
-def find(where: str | Path) -> Place:
-    """The place of a folder, a URI or a catalog name, which is downloaded and imported first where it is not yet here.
+def find(text: str) -> Place:
+    """The place of a catalog name, which is downloaded and imported first where it is not yet here.
 
-    A folder that exists wins over a name. What is made by a recipe is not made here, for that takes hours.
+    What is made by a recipe is not made here, for that takes hours.
 
     Raises:
-        DataError: there is no such folder and no such name (the nearest is given), its files are not what was published, or its
-            recipe has not been followed yet.
-        StorageError: a URI cannot be opened, a server cannot be reached, or the disk is full.
+        DataError: there is no such name (the nearest is given), its files are not what was published, or its recipe has not been
+            followed yet.
+        StorageError: a server cannot be reached, or the disk is full.
         ConfigError: `D3RAY_CATALOG` names what is no catalog.
     """
-    text = str(where)
-    if "://" in text or Path(text).expanduser().exists():
-        return Place(where)
     if Path(text).expanduser().is_absolute():
         raise DataError(f"There is no dataset folder {text!r} on {gethostname()}, which is to open it.")
     known = catalog()

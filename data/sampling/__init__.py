@@ -5,7 +5,6 @@ index arithmetic over rows, so it costs the same however large the source is.
 """
 
 from ..frames import FrameStack, stacked_spec
-from .config import PrioritizedSampling, RecurrentSampling, Sampling, StreamSampling, UniformSampling
 from .epoch import EpochSampler
 from .gather import Gather, as_tensors, observations
 from .mixture import Mixture, linear
@@ -14,7 +13,6 @@ from .prioritized import PrioritizedEpisodeSampler, PrioritizedSampler
 from .recurrent import RecurrentSampler
 from .returns import RETURNS, range_of_returns, returns_to_go
 from .sequences import EpisodeSampler, SequenceSampler
-from .source import BLOCK, Source, Steps
 from .stream import Position, StreamSampler
 from .sum_tree import SumTree
 from .transitions import TransitionSampler
@@ -22,7 +20,6 @@ from .weighted import WeightedSampler, exponential_weights, top_weights
 from .windows import Place, Runs, Until, Windows
 
 __all__ = [
-    "BLOCK",
     "RETURNS",
     "EpisodeSampler",
     "EpochSampler",
@@ -34,19 +31,12 @@ __all__ = [
     "Priorities",
     "PrioritizedEpisodeSampler",
     "PrioritizedSampler",
-    "PrioritizedSampling",
     "RecurrentSampler",
-    "RecurrentSampling",
     "Runs",
-    "Sampling",
     "SequenceSampler",
-    "Source",
-    "Steps",
     "StreamSampler",
-    "StreamSampling",
     "SumTree",
     "TransitionSampler",
-    "UniformSampling",
     "Until",
     "WeightedSampler",
     "Windows",

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree  # it has no public name yet
 
+from ..batch import BLOCK
 from ..devices import find_device
 from ..errors import ConfigError, DataError
 from ..random import bits, fold, root_keys, shift_right
 from ..recording import Recording
 from .experience import Experience
-from .source import BLOCK
 from .windows import Until, Windows
 
 FreeMemory = Callable[[torch.device], int | None]

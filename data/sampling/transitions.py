@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 import torch
 from torch import Tensor
 
-from ..batch import Batch, unbound
+from ..batch import BLOCK, Batch, unbound
 from ..errors import ConfigError
 from ..frames import Padding, frame_stacks
 from ..scalers import ActionScaler, ObservationScaler, RewardScaler
@@ -16,7 +16,6 @@ from .experience import Experience, needed_columns
 from .gather import Gather, Where, as_tensors
 from .permutation import permute
 from .returns import RETURNS, ReturnsToGo
-from .source import BLOCK
 from .windows import Place, Until
 
 _BLOCK_BYTES = 1 << 20  # what the observations of a block may take: they stay in the cache

@@ -24,7 +24,7 @@ import yaml
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 BUILD = ROOT / "build" / "docs"
-FLOORS = ("data", "algos", "platform", "jobs")
+FLOORS = ("data", "algos", "platform", "jobs", "facades")
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**/*.md", "benchmarks/**/*.md")
 REFERENCE = "reference"
 ALONE = ("README.md", "docs/datasets.md")  # pages that have no others beside them in the navigation

@@ -26,7 +26,7 @@ from ..settings.plugins import is_file, top_and_name
 
 PACKAGE = Path(__file__).parents[2]
 _ROOT_FILES = ("__init__.py", "py.typed")
-_FLOORS = ("data", "algos", "platform", "jobs")
+_FLOORS = ("data", "algos", "platform", "jobs", "facades")
 _NOT_SENT = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
 _MOST = 100 * 2**20  # bytes of a package that Ray's job server takes
 SUBMITTED = "submitted"

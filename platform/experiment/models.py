@@ -8,7 +8,6 @@ from typing import TypeVar
 from ...data.errors import ConfigError
 from ..settings.config import AlgorithmChoice, Conditions
 from ..storage.folders import Folder
-from ..tracking.policies import open_policy
 
 KEPT = "learned-models"  # in the storage
 _Config = TypeVar("_Config", bound=Conditions)
@@ -35,6 +34,8 @@ def _kept(source: str, storage: str) -> str:
     place = Folder(storage) / KEPT
     if source.startswith(place.name):
         return source
+    from ..tracking.policies import open_policy  # it brings the ONNX runtime
+
     with open_policy(source, storage=storage) as found, place.scratch() as scratch:
         if found.algorithm is None or not found.algorithm.models_dynamics:
             raise ConfigError(f"algorithm.dynamics: {found.what} is no model: name a trained ProbabilisticEnsemble.")

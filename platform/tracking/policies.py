@@ -129,9 +129,9 @@ def _file(path: Path) -> Found:
         )
     if path.suffix != ".d3":
         raise ConfigError(f"{path} is no policy: of single files d3rlpy's .d3 is read; name the folder that d3ray saved.")
-    from ...algos.saving.d3_files import load_d3
+    from ...algos.registry import read_foreign
 
-    return Found(str(path), algorithm=load_d3(path, "cpu"))
+    return Found(str(path), algorithm=read_foreign(path, "cpu"))
 
 
 def _plain(path: Path, name: str, seed: int | None) -> Found:

@@ -39,14 +39,14 @@ def test_what_is_built_is_what_fit_builds() -> None:
     built = maker(d3ray.TD3, observation_scaler="standard")(seed=4).build_with_dataset(CONTINUOUS)
     assert same(built.state()[0], fitted.state()[0])
     assert built.config_ == fitted.config_
-    assert (built.observation_shape, built.action_size, built.grad_step) == ((5,), 3, 0)
-    by_shape = maker(d3ray.TD3)(seed=4).create_impl((5,), 3)
+    assert (built.observation_shape, built.action_size, built.step) == ((5,), 3, 0)
+    by_shape = maker(d3ray.TD3)(seed=4).build_with_shapes((5,), 3)
     assert same(tensors(by_shape, "live/"), tensors(fitted, "live/"))
     assert by_shape.predict(SEEN).shape == (6, 3)
 
 
 def test_what_is_built_trains_on_as_if_fit_had_built_it() -> None:
-    built = maker(d3ray.DQN)(seed=1).create_impl((5,), 3).fit(DISCRETE, 9)
+    built = maker(d3ray.DQN)(seed=1).build_with_shapes((5,), 3).fit(DISCRETE, 9)
     assert same(built.state()[0], maker(d3ray.DQN)(seed=1).fit(DISCRETE, 9).state()[0])
 
 
@@ -57,10 +57,10 @@ def test_an_environment_gives_the_spaces() -> None:
 
 
 def test_shapes_may_have_parts() -> None:
-    built = maker(d3ray.TD3)().create_impl({"camera": (2, 2), "state": (3,)}, 1)
+    built = maker(d3ray.TD3)().build_with_shapes({"camera": (2, 2), "state": (3,)}, 1)
     assert built.observation_shape == {"camera": (2, 2), "state": (3,)}
     assert built.predict({"camera": np.zeros((4, 2, 2)), "state": np.zeros((4, 3))}).shape == (4, 1)
-    assert maker(d3ray.TD3)().create_impl([(2,), (3,)], 1).observation_shape == {"0": (2,), "1": (3,)}
+    assert maker(d3ray.TD3)().build_with_shapes([(2,), (3,)], 1).observation_shape == {"0": (2,), "1": (3,)}
 
 
 def test_building_again_begins_anew_and_says_so() -> None:
@@ -72,9 +72,9 @@ def test_building_again_begins_anew_and_says_so() -> None:
 
 def test_a_scaler_without_numbers_needs_data() -> None:
     with pytest.raises(ConfigError, match="'standard' has no numbers yet: fit it on a dataset first"):
-        maker(d3ray.TD3, observation_scaler="standard")().create_impl((5,), 3)
+        maker(d3ray.TD3, observation_scaler="standard")().build_with_shapes((5,), 3)
     fitted = maker(d3ray.TD3, observation_scaler="standard")().fit(CONTINUOUS, 0)
-    assert maker(d3ray.TD3, observation_scaler=fitted.config_.observation_scaler)().create_impl((5,), 3).step == 0
+    assert maker(d3ray.TD3, observation_scaler=fitted.config_.observation_scaler)().build_with_shapes((5,), 3).step == 0
 
 
 # ---- handing on
@@ -83,25 +83,25 @@ def test_a_scaler_without_numbers_needs_data() -> None:
 def test_a_cloned_policy_begins_any_actor_of_its_shape() -> None:
     cloned = maker(d3ray.BC)(seed=1).fit(CONTINUOUS, 3)
     for make in (d3ray.TD3, d3ray.TD3PlusBC):
-        tuned = maker(make)(seed=2).create_impl((5,), 3)
-        tuned.copy_policy_from(cloned)
+        tuned = maker(make)(seed=2).build_with_shapes((5,), 3)
+        tuned.copy_from(cloned, "policy")
         assert np.array_equal(tuned.predict(SEEN), cloned.predict(SEEN))
     other = maker(d3ray.DiscreteBC)(seed=1).fit(tiny_dataset(discrete=True), 1)  # logits of three kinds, not three numbers
     with pytest.raises(ConfigError, match="has other layers than that of the DiscreteBC"):
-        tuned.copy_policy_from(other)
+        tuned.copy_from(other, "policy")
 
 
 def test_networks_are_copied_with_their_targets_and_nothing_else_is() -> None:
     source = maker(d3ray.TD3PlusBC)(seed=1).fit(CONTINUOUS, 6)
-    tuned = maker(d3ray.TD3)(seed=2).create_impl(source.observation_shape, source.action_size)
+    tuned = maker(d3ray.TD3)(seed=2).build_with_shapes(source.observation_shape, source.action_size)
     critic = tensors(tuned, "live/critic/")
-    tuned.copy_policy_from(source)
+    tuned.copy_from(source, "policy")
     assert np.array_equal(tuned.predict(SEEN), source.predict(SEEN))
     assert same(tensors(tuned, "live/critic/"), critic)
     assert same(tensors(tuned, "optimizer/"), {})
     policy = {name.partition("/")[2]: tensor for name, tensor in tensors(source, "live/policy/").items()}
     assert same({name.partition("/")[2]: tensor for name, tensor in tensors(tuned, "target/policy/").items()}, policy)
-    tuned.copy_q_function_from(source)
+    tuned.copy_from(source, "critic")
     action = source.predict(SEEN)
     assert np.array_equal(tuned.predict_value(SEEN, action), source.predict_value(SEEN, action))
     source.fit(CONTINUOUS, 3)  # a copy shares nothing
@@ -120,7 +120,7 @@ def test_what_optimisers_remember_is_copied_and_forgotten(role: str) -> None:
     assert same(tensors(tuned, f"optimizer/{network}/"), tensors(source, f"optimizer/{network}/"))
     other = "critic" if network == "policy" else "policy"
     assert not same(tensors(tuned, f"optimizer/{other}/"), tensors(source, f"optimizer/{other}/"))
-    tuned.reset_optimizer_states()
+    tuned.reset_optimizers()
     assert tensors(tuned, "optimizer/") == {}
     assert same(tensors(tuned, "live/") | tensors(tuned, "hyper/"), kept)
     getattr(source, f"copy_{role}_optim_from")(tuned)
@@ -131,30 +131,30 @@ def test_what_optimisers_remember_is_copied_and_forgotten(role: str) -> None:
 @pytest.mark.parametrize(
     ("make", "copies", "message"),
     [
-        (maker(d3ray.BC), "copy_q_function_from", r"^(BC|TD3) has no network 'critic' to copy; it has policy\.$"),
-        (maker(d3ray.DQN), "copy_policy_from", r"^DQN has no network 'policy' to copy; it has critic\.$"),
+        (maker(d3ray.BC), ("copy_from", "critic"), r"^(BC|TD3) has no network 'critic' to copy; it has policy\.$"),
+        (maker(d3ray.DQN), ("copy_from", "policy"), r"^DQN has no network 'policy' to copy; it has critic\.$"),
         (
             maker(d3ray.TD3, actor_encoder={"hidden_units": [7, 16]}),
-            "copy_policy_from",
+            ("copy_from", "policy"),
             r"^The policy of TD3 is built otherwise than that of the TD3: '.*' is \(.*\) here and \(.*7.*\) there\.$",
         ),
         (
             maker(d3ray.TD3, actor_encoder={"hidden_units": [16, 16], "activation": "tanh"}),
-            "copy_policy_from",
+            ("copy_from", "policy"),
             "^The policy of TD3 has other layers than that of the TD3, of the same shapes",
         ),
-        (maker(d3ray.TD3, n_critics=3), "copy_q_function_from", r"^The critic of TD3 is built otherwise"),
-        (maker(d3ray.TD3, n_critics=3), "copy_q_function_optim_from", r"^The optimizer of the critic of TD3 is"),
+        (maker(d3ray.TD3, n_critics=3), ("copy_from", "critic"), r"^The critic of TD3 is built otherwise"),
+        (maker(d3ray.TD3, n_critics=3), ("copy_optimizer_from", "critic"), r"^The optimizer of the critic of TD3 is"),
     ],
 )
-def test_networks_that_do_not_fit_are_refused_and_nothing_changes(make: Any, copies: str, message: str) -> None:
+def test_networks_that_do_not_fit_are_refused_and_nothing_changes(make: Any, copies: tuple[str, str], message: str) -> None:
     other = make()
     other.fit(DISCRETE if other.actions == "discrete" else CONTINUOUS, 2)
     for trained in (0, 2):
         tuned = maker(d3ray.TD3)(seed=2).fit(CONTINUOUS, trained)
         before = tuned.state()[0]
         with pytest.raises(ConfigError, match=message) as caught:
-            getattr(tuned, copies)(other)
+            getattr(tuned, copies[0])(other, copies[1])
         assert "\n" not in str(caught.value)
         assert same(tuned.state()[0], before)
 
@@ -162,21 +162,22 @@ def test_networks_that_do_not_fit_are_refused_and_nothing_changes(make: Any, cop
 def test_scalers_that_differ_are_warned_of() -> None:
     source = maker(d3ray.TD3, observation_scaler="standard")().fit(CONTINUOUS, 2)
     with pytest.warns(UserWarning, match=r"different values of observation_scaler, so the policy sees other numbers"):
-        maker(d3ray.TD3)().create_impl((5,), 3).copy_policy_from(source)
+        maker(d3ray.TD3)().build_with_shapes((5,), 3).copy_from(source, "policy")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        maker(d3ray.TD3, observation_scaler=source.config_.observation_scaler)().create_impl((5,), 3).copy_policy_from(source)
+        tuned = maker(d3ray.TD3, observation_scaler=source.config_.observation_scaler)().build_with_shapes((5,), 3)
+        tuned.copy_from(source, "policy")
 
 
 def test_schedules_and_random_numbers_follow_the_gradient_step_that_is_set() -> None:
     algorithm = maker(d3ray.TD3, update_actor_interval=4)().fit(CONTINUOUS, 0)
-    algorithm.set_grad_step(3)
+    algorithm.step = 3
     before = tensors(algorithm, "live/policy/")
     algorithm.fit(CONTINUOUS, 1)  # step 3 is the fourth
-    assert algorithm.grad_step == algorithm.step == 4
+    assert algorithm.step == 4
     assert not same(tensors(algorithm, "live/policy/"), before)
-    with pytest.raises(ConfigError, match="grad_step is -1"):
-        algorithm.set_grad_step(-1)
+    with pytest.raises(ConfigError, match="step is -1"):
+        algorithm.step = -1
 
 
 # ---- keeping
@@ -187,19 +188,19 @@ def test_params_make_an_algorithm_that_takes_a_model_at_once(tmp_path: Path) -> 
     first.fit(CONTINUOUS, 6, 3, logger=CSVLogger(tmp_path / "log", save_interval=1))
     params = json.loads((tmp_path / "log" / "params.json").read_text())
     assert (params["algorithm"], params["observation_shape"], params["action_size"]) == ("TD3PlusBC", [5], 3)
-    again = d3ray.TD3PlusBC.from_json(tmp_path / "log" / "params.json")
+    again = d3ray.TD3PlusBC.from_params(tmp_path / "log" / "params.json")
     assert (again.step, again.alpha, again.seed, again.dtype) == (0, 1.5, 7, "float64")
     assert same(tensors(again, "live/"), tensors(maker(d3ray.TD3PlusBC)(seed=7, dtype="float64").fit(CONTINUOUS, 0), "live/"))
-    again.load_model(tmp_path / "log" / "model_6")
+    again.restore(tmp_path / "log" / "model_6")
     assert np.array_equal(again.predict(SEEN), first.predict(SEEN))
     assert same(again.fit(CONTINUOUS, 4).state()[0], first.fit(CONTINUOUS, 4).state()[0])
 
 
 def test_a_model_is_loaded_into_a_fresh_object(tmp_path: Path) -> None:
     first = maker(d3ray.DQN, learning_rate=0.01)(seed=5).fit(DISCRETE, 5)
-    first.save_model(tmp_path / "model")
+    first.save(tmp_path / "model")
     second = d3ray.DQN()
-    second.load_model(tmp_path / "model")
+    second.restore(tmp_path / "model")
     assert (second.step, second.learning_rate, second.seed) == (5, 0.01, 5)
     assert same(second.state()[0], first.state()[0])
 
@@ -227,7 +228,7 @@ def test_the_signature_shows_every_argument_of_training() -> None:
     shown = inspect.signature(d3ray.TD3.fitter).parameters
     assert [*shown][1:] == [
         *("dataset", "n_steps", "n_steps_per_epoch", "evaluators", "callbacks"),
-        *("callback", "epoch_callback", "logger", "show_progress", "n_epochs", "scorers", "eval_episodes"),
+        *("callback", "epoch_callback", "logger", "show_progress", "n_epochs", "former"),
     ]
 
 

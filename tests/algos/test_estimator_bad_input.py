@@ -44,10 +44,10 @@ def one_sentence(caught: pytest.ExceptionInfo[Exception]) -> None:
         lambda a: a.update(None),
         lambda a: a.observation_shape,
         lambda a: a.action_size,
-        lambda a: a.set_grad_step(3),
-        lambda a: a.reset_optimizer_states(),
-        lambda a: a.copy_policy_from(maker(d3ray.TD3)().create_impl((5,), 3)),
-        lambda a: maker(d3ray.TD3)().create_impl((5,), 3).copy_q_function_from(a),
+        lambda a: setattr(a, "step", 3),
+        lambda a: a.reset_optimizers(),
+        lambda a: a.copy_from(maker(d3ray.TD3)().build_with_shapes((5,), 3), "policy"),
+        lambda a: maker(d3ray.TD3)().build_with_shapes((5,), 3).copy_from(a, "critic"),
     ],
 )
 def test_what_is_not_trained_yet_says_so(use: Any) -> None:
@@ -140,10 +140,10 @@ def test_a_batch_has_what_its_algorithm_looks_at() -> None:
 def test_shapes_and_steps_are_what_they_are_called() -> None:
     for shape in (4, "4", None):
         with pytest.raises(ConfigError, match=r"observation_shape is .*; it is a shape") as caught:
-            maker(d3ray.TD3)().create_impl(shape, 2)
+            maker(d3ray.TD3)().build_with_shapes(shape, 2)
         one_sentence(caught)
-    with pytest.raises(ConfigError, match=r"grad_step is 1\.5; it counts gradient steps"):
-        maker(d3ray.TD3)().create_impl((4,), 2).set_grad_step(1.5)
+    with pytest.raises(ConfigError, match=r"step is 1\.5; it counts gradient steps"):
+        maker(d3ray.TD3)().build_with_shapes((4,), 2).step = 1.5
 
 
 def test_nothing_is_saved_over_what_is_there_or_as_a_file(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_nothing_is_saved_over_what_is_there_or_as_a_file(tmp_path: Path) -> Non
         algorithm.fit(CONTINUOUS, 1).save(there)
     one_sentence(caught)
     assert (there / "meta.json").read_bytes() == before
-    algorithm.save_model(there, overwrite=True)
+    algorithm.save(there, overwrite=True)
     assert d3ray.load(there).step == 2
     for name, cure in (("model.d3", "call it 'model'"), ("model.onnx", r"save_policy, as \.onnx")):
         with pytest.raises(ConfigError, match=rf"^save writes a folder, .*{name} has the ending of a file: .*{cure}"):
@@ -212,14 +212,14 @@ def test_saved_algorithms_that_are_damaged_or_of_another_version_are_refused(
 
 
 def test_a_model_of_another_algorithm_or_with_other_networks_is_refused(saved: Path, tmp_path: Path) -> None:
-    for use in (lambda: d3ray.TD3PlusBC.load(saved), lambda: d3ray.TD3PlusBC().load_model(saved)):
+    for use in (lambda: d3ray.TD3PlusBC.load(saved), lambda: d3ray.TD3PlusBC().restore(saved)):
         with pytest.raises(ConfigError, match="holds a TD3, not a TD3PlusBC") as caught:
             use()
         one_sentence(caught)
     other = maker(d3ray.TD3, actor_encoder={"hidden_units": [7]})().fit(CONTINUOUS, 1)
     before = other.state()[0]
     with pytest.raises(ConfigError, match=r"The TD3 in .*saved has other networks: 'policy/.*' is .* there and .* here") as caught:
-        other.load_model(saved)
+        other.restore(saved)
     one_sentence(caught)
     assert same(other.state()[0], before)
     with pytest.raises(StorageError, match=r"There is no checkpoint '.*nothing': nothing is there\.$") as caught:
@@ -269,14 +269,14 @@ def test_params_that_are_none_are_refused(tmp_path: Path, content: str | None, m
     if content is not None:
         file.write_text(content)
     with pytest.raises(StorageError, match=message) as caught:
-        d3ray.DQN.from_json(file)
+        d3ray.DQN.from_params(file)
     one_sentence(caught)
 
 
 def test_params_of_another_algorithm_are_refused(tmp_path: Path) -> None:
     maker(d3ray.TD3)().fit(CONTINUOUS, 1, logger=CSVLogger(tmp_path))
     with pytest.raises(ConfigError, match=r"params\.json holds a TD3, not a DQN"):
-        d3ray.DQN.from_json(tmp_path / "params.json")
+        d3ray.DQN.from_params(tmp_path / "params.json")
 
 
 @pytest.mark.parametrize("seed", [1.5, "a", None, -1, 1 << 63])

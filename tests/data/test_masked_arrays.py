@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from d3ray import MDPDataset
 from d3ray.algos.acting.inputs import as_batch, raw_actions, raw_inputs
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import DataError
-from d3ray.data.mdp_dataset import MDPDataset
 from d3ray.data.replay import ReplayBuffer
 from d3ray.data.spec import Box, Discrete, Spec
 

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FLOORS = ("data", "algos", "platform", "jobs")  # each may import from itself and from those before it
+FLOORS = ("data", "algos", "platform", "jobs", "facades")  # each may import from itself and from those before it
 PACKAGE = "d3ray"
 Parts = tuple[str, ...]  # of a path from the root, without its suffix
 

@@ -60,7 +60,7 @@ def test_the_reference_has_every_public_name(build: Any, groups: list[dict[str, 
 def test_names_of_the_reference_are_what_is_imported(build: Any, groups: list[dict[str, Any]]) -> None:
     for group in groups:
         for name, path in build.names_of(group).items():
-            home, _, last = path.rpartition(".")
+            home, _, last = (path := path.replace(".facades.", ".")).rpartition(".")
             offered = getattr(importlib.import_module(group["from"]), name)
             defined = importlib.import_module(path) if name == "datasets" else getattr(importlib.import_module(home), last)
             assert offered is defined, path

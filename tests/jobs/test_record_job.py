@@ -19,8 +19,8 @@ from d3ray.algos.environments.evaluate import episode_seeds, evaluate
 from d3ray.algos.export.packing import write_package
 from d3ray.algos.networks.encoders import VectorEncoder
 from d3ray.algos.registry import algorithm_class
-from d3ray.algos.saving.d3_files import load_d3
 from d3ray.algos.saving.loggers import CSVLogger
+from d3ray.d3rlpy.files import load_d3
 from d3ray.data.dataset import Dataset
 from d3ray.data.spec import Box, Discrete, Environment, Spec
 from d3ray.jobs.command.running import run_command
@@ -265,7 +265,7 @@ def test_the_three_commands_of_d3rlpys_paper(
 
 def test_a_file_of_d3rlpy_plays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Made with three numbers seen and two done: any environment of such spaces will do."""
-    file = Path(__file__).parents[1] / "algos" / "saving" / "d3_files" / "bc.d3"
+    file = Path(__file__).parents[1] / "facades" / "d3rlpy" / "d3_files" / "bc.d3"
     gymnasium.register("Three-v0", entry_point=Three, max_episode_steps=5)
     try:
         assert run_command("record", [str(file), "--env-id", "Three-v0", f"output={tmp_path / 'a.gif'}", "episodes=1"]) == 0

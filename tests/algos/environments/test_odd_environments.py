@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import d3ray
-from d3ray.algos.d3rlpy.explorers import NormalNoise
 from d3ray.algos.environments.collect import collect
 from d3ray.algos.environments.evaluate import evaluate
 from d3ray.algos.environments.make import make
 from d3ray.algos.judging.decisions import decisions
 from d3ray.algos.judging.seen import walk
+from d3ray.d3rlpy.explorers import NormalNoise
 from d3ray.data.errors import DataError
 
 ENCODER = {"hidden_units": (8,)}

@@ -134,10 +134,10 @@ def test_its_policy_has_the_density_of_a_normal():
 @pytest.mark.parametrize("preset", [None, "d3rlpy-2020"])
 def test_images_get_convolutions(preset):
     made = AWR() if preset is None else AWR.from_preset(preset)
-    made.create_impl((3, 84, 84), 2)
+    made.build_with_shapes((3, 84, 84), 2)
     encoders = [made.fit_.learner.modules[name].encoder for name in ("policy", "value")]
     assert [type(encoder).__name__ for encoder in encoders] == ["PixelNetwork"] * 2
-    states = AWR.from_preset("paper", observation_scaler=None).create_impl((5,), 2).state()[0]
+    states = AWR.from_preset("paper", observation_scaler=None).build_with_shapes((5,), 2).state()[0]
     assert [tuple(states[f"live/{name}/head.weight"].shape) for name in ("policy", "value")] == [(64, 2), (64, 1)]
 
 

@@ -145,7 +145,7 @@ def test_actions_are_the_judged_policys_and_values_its_own(tmp_path: Path) -> No
     np.testing.assert_array_equal(load(tmp_path / "by_path").predict(seen), judged.predict(seen))
     other = FQE(algo=judged, n_critics=3).build_with_dataset(data)
     with pytest.warns(UserWarning, match="scaler"):
-        other.copy_q_function_from(again)
+        other.copy_from(again, "critic")
     assert other.predict_value(seen, fqe.predict(seen)) != pytest.approx(value)  # it sees other numbers
     fqe.save_policy(tmp_path / "policy.onnx")
     onnx = FQE(algo=str(tmp_path / "policy.onnx"), seed=2, observation_scaler="min_max", n_critics=3).fit(data, 30, 10)

@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 import d3ray
-from d3ray import metrics
+from d3ray import MDPDataset, metrics
 from d3ray.algos.judging.scorers import SCORERS, Scorer
 from d3ray.algos.judging.seen import recordings
 from d3ray.algos.testing import SMALL, maker, tiny_arrays, tiny_dataset
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import ConfigError, DataError
-from d3ray.data.mdp_dataset import MDPDataset
 from d3ray.platform.settings.config import ScorerName
 from d3ray.platform.storage.experiments import is_cost
 

@@ -17,10 +17,10 @@ from sklearn.utils import InputTags
 from sklearn.utils.estimator_checks import check_estimator
 
 import d3ray
+from d3ray import MDPDataset
 from d3ray.algos.devices import Device, parallel, pick_device
 from d3ray.algos.testing import maker, tiny_dataset
 from d3ray.data.errors import ConfigError
-from d3ray.data.mdp_dataset import MDPDataset
 from d3ray.metrics import discrete_action_match_scorer, soft_opc_scorer, td_error_scorer
 
 DATA = MDPDataset.from_episodes(tiny_dataset(discrete=True, n=200).episodes)

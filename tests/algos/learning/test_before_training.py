@@ -42,7 +42,7 @@ def test_the_first_data_settle_what_follows_from_data(build: str) -> None:
     """However the networks came to be: the largest return of the data is what a policy then asks for."""
     algorithm = maker(DecisionTransformer)()
     if build == "shapes":
-        algorithm.create_impl((5,), 3)
+        algorithm.build_with_shapes((5,), 3)
     elif build == "environment":
         algorithm.build_with_env(Place())
     elif build == "dataset":
@@ -53,7 +53,7 @@ def test_the_first_data_settle_what_follows_from_data(build: str) -> None:
 
 
 def test_networks_of_shapes_alone_are_told_of_data_without_variety_once() -> None:
-    algorithm = maker(BCQ)().create_impl((5,), 3)
+    algorithm = maker(BCQ)().build_with_shapes((5,), 3)
     with pytest.warns(UserWarning, match="BCQ keeps to the behaviour that its data show, and the actions of 'still' never vary"):
         algorithm.fit(still(), 1)
     with warnings.catch_warnings():
@@ -63,19 +63,19 @@ def test_networks_of_shapes_alone_are_told_of_data_without_variety_once() -> Non
 
 def test_networks_of_shapes_alone_refuse_actions_out_of_reach() -> None:
     with pytest.raises(DataError, match=r"TD3 acts in \[-1, 1\], and actions of 'tiny' lie from"):
-        maker(TD3)().create_impl((5,), 3).fit(tiny_dataset(discrete=False, reach=2.0), 1)
+        maker(TD3)().build_with_shapes((5,), 3).fit(tiny_dataset(discrete=False, reach=2.0), 1)
 
 
 def test_what_is_restored_has_met_its_data(tmp_path: Path) -> None:
     """A saved algorithm that has been trained asks for no other return, whatever it is trained on then."""
-    algorithm = maker(DecisionTransformer)(target_returns=(7.0,)).create_impl((5,), 3).fit(DATA, 1)
+    algorithm = maker(DecisionTransformer)(target_returns=(7.0,)).build_with_shapes((5,), 3).fit(DATA, 1)
     algorithm.save(tmp_path / "trained")
     other = still()
     for restored in (load(tmp_path / "trained"), Stack(maker(DecisionTransformer)(), (0,)).load_state(*algorithm.state())):
         restored.fit_.config = restored.fit_.config.model_copy(update={"target_returns": None})
         restored.fit(other, 1)
         assert restored.fit_.config.target_returns is None  # the data were not looked at
-    maker(DecisionTransformer)().create_impl((5,), 3).save(tmp_path / "built")
+    maker(DecisionTransformer)().build_with_shapes((5,), 3).save(tmp_path / "built")
     fresh = load(tmp_path / "built").fit(other, 1)
     assert fresh.config_.target_returns == (float(other.statistics.return_.max),)
 
@@ -102,7 +102,7 @@ def test_a_training_that_ends_in_the_warm_up_is_told_of(algorithm: Any, setting:
         made.fit(DATA, 4)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        made.set_grad_step(2)
+        made.step = 2
         made.fit(DATA, 2)  # it was told
         maker(algorithm)(**{setting: 4}).fit(DATA, 0).fit(DATA, 5)
         maker(algorithm)(**{setting: 0}).fit(DATA, 1)
@@ -129,13 +129,13 @@ def test_a_rate_that_has_fallen_to_0_is_told_of_once_and_not_by_the_run_that_end
     with pytest.warns(
         UserWarning,
         match="IQL: the learning rate of the network 'policy' is 0 from gradient step 6 on, where its cosine schedule ends, and "
-        "this training goes on to step 8: .*longer schedule or none, .*set_grad_step",
+        "this training goes on to step 8: .*longer schedule or none, .*by step = 0",
     ):
         made.fit(DATA, 2, 2)
     after = made.fit(DATA, 2, 2).state()[0]  # and no more is said
     moved = {name.split("/")[1] for name in before if name.startswith("live/") and not torch.equal(before[name], after[name])}
     assert moved == {"value", "critic"}
-    made.set_grad_step(0)
+    made.step = 0
     assert any(not torch.equal(after[n], t) for n, t in made.fit(DATA, 2, 2).state()[0].items() if n.startswith("live/policy"))
     for schedule in ({"name": "linear", "duration": 2, "final": 0.1}, {"name": "warm_up", "warm_up": 2}):
         with_schedule(schedule).fit(DATA, 5, 5)

@@ -210,7 +210,7 @@ def test_held_out_losses_after_a_warm_up_are_among_them_before_and_after():
     held, made = HeldOut(test), maker(PLAS, warmup_steps=5_000)()
     before = held(made.fit(train, 1), 1)
     assert {"imitation_loss", "critic_loss", "actor_loss"} < before.keys()
-    made.set_grad_step(5_000)
+    made.step = 5_000
     assert held(made.fit(train, 1), 2).keys() == before.keys()
 
 

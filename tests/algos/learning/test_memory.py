@@ -38,7 +38,7 @@ def test_it_is_what_a_learner_holds_and_the_gradients_of_its_largest_network(
 ) -> None:
     make = testing.maker(algorithm_class(name), **settings)
     if name == "ACER":
-        made: Any = make().create_impl((4,), 2)
+        made: Any = make().build_with_shapes((4,), 2)
         seeds = None
     else:
         made = make() if seeds is None else Stack(make(), seeds)

@@ -117,8 +117,8 @@ def test_the_shape_that_another_algorithm_sees_is_stacked_already(shape: tuple[i
     data = Dataset.from_arrays(seen, np.arange(90) % 2, np.ones(90), np.arange(90) % 15 == 14)
     settings: dict[str, Any] = {"sampler": {"name": "uniform", "frames": 3}, "observation_scaler": "pixel"}
     first, second = dqn(**settings).fit(data, n_steps=2), dqn(seed=1, **settings)
-    second.create_impl(first.observation_shape, first.action_size)
-    second.copy_q_function_from(first)
+    second.build_with_shapes(first.observation_shape, first.action_size)
+    second.copy_from(first, "critic")
     states = np.random.default_rng(1).integers(0, 256, (5, *first.observation_shape), dtype=np.uint8)
     np.testing.assert_array_equal(second.predict_value(states, np.zeros(5)), first.predict_value(states, np.zeros(5)))
     assert second.observation_shape == first.observation_shape

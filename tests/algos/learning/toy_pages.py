@@ -16,10 +16,9 @@ from d3ray.algos.definition import LossValue, Network, Verbs, loss, transitions
 from d3ray.algos.nets import Hyper, Nets
 from d3ray.algos.ports import Noise, Ports
 from d3ray.algos.wants import Looks, Material, Stretches, Transitions
-from d3ray.data.batch import Batch, Sequences
+from d3ray.data.batch import Batch, Sequences, Source
 from d3ray.data.config import setting
 from d3ray.data.random import bits, fold, root_key
-from d3ray.data.sampling import Source
 from d3ray.data.scalers import Affine
 from d3ray.data.spec import Box, Spec
 

@@ -136,7 +136,7 @@ def test_losses_are_those_of_the_page(continuous: bool) -> None:
     goal, old, v = batch.extra["goal"].numpy(), batch.extra["value"].numpy(), value.numpy()
     far = 0.5 * np.maximum((goal - v) ** 2, (goal - old - np.clip(v - old, -0.2, 0.2)) ** 2)
     np.testing.assert_allclose(value_found.numpy(), far, rtol=1e-5)
-    a2c = A2C(**SMALL, entropy_weight=0.03).create_impl((2,), 3)
+    a2c = A2C(**SMALL, entropy_weight=0.03).build_with_shapes((2,), 3)
     if not continuous:
         with torch.no_grad():
             policy = a2c.fit_.nets().policy(batch.observation)

@@ -397,7 +397,7 @@ def test_what_cannot_be_done_is_one_sentence(algorithm: Any) -> None:
     with pytest.raises(DataError, match=r"learns from transitions \(Batch\), and was given a Sequences"):
         BC(encoder=SMALL).fit(tiny, 0).update(drawn)
     assert np.isfinite(trained().update(drawn)["imitation_loss"])
-    built = DecisionTransformer(encoder=SMALL).create_impl((5,), 3)
+    built = DecisionTransformer(encoder=SMALL).build_with_shapes((5,), 3)
     with pytest.raises(ConfigError, match="acts for a return, and none was said: set target_returns, or give target_return"):
         built.as_stateful_wrapper()
     assert built.as_stateful_wrapper(1.0).predict(np.zeros(5, np.float32)).shape == (3,)

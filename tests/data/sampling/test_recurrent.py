@@ -16,7 +16,8 @@ from d3ray.data.config import Config, setting
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.histories import Histories
 from d3ray.data.masks import Masked
-from d3ray.data.sampling import RecurrentSampler, RecurrentSampling, Sampling
+from d3ray.data.sampling import RecurrentSampler
+from d3ray.data.sampling_settings import RecurrentSampling, Sampling
 
 from .slow_experience import Story, as_buffer, as_dataset, stories
 

@@ -41,7 +41,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "dataset": (MANIFEST, d3ray.Dataset.open),
     "policy package": ("manifest.json", read_package),
     "saved algorithm": ("manifest.json", d3ray.load),
-    "params.json": ("params.json", lambda folder: d3ray.BC.from_json(folder / "params.json")),
+    "params.json": ("params.json", lambda folder: d3ray.BC.from_params(folder / "params.json")),
     "experiment": ("state.json", lambda folder: Folder(folder).read_json("state.json")),
 }
 
@@ -68,7 +68,7 @@ def test_folders_of_users_are_read_by_the_one_function() -> None:
     own = {"data/storage/json_text.py", "data/catalog/references.py"}  # the function, and a file of d3ray's own
     found = {
         path.relative_to(ROOT).as_posix()
-        for folder in ("data", "algos", "platform/storage", "platform/results", "platform/tracking")
+        for folder in ("data", "algos", "facades", "platform/storage", "platform/results", "platform/tracking")
         for path in (ROOT / folder).rglob("*.py")
         if re.search(r"json\.loads?\(", path.read_text("utf-8"))
     }

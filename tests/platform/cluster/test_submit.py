@@ -31,6 +31,7 @@ def test_the_staged_package_is_the_imported_one_and_nothing_beside_it(tmp_path: 
         "algos",
         "platform",
         "jobs",
+        "facades",
     }
     ours = {
         path.relative_to(PACKAGE)
