@@ -56,6 +56,7 @@ style: $(INSTALLED)
 	$(BIN)/ruff format --check .
 
 types: $(INSTALLED)
+	mkdir -p .venv/types && ln -sfn ../.. .venv/types/d3ray  # what imports it by its name finds it there
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 test-all: lint

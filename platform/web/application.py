@@ -16,10 +16,9 @@ from starlette.exceptions import HTTPException
 
 from ...data.errors import D3rayError, StorageError
 from . import accounts, compare, datasets, experiments, policies, projects, queue, tus
-from .guard import Guard
+from .guard import Guard, check_role
 from .passwords import LaterError
 from .places import Places
-from .roles import check_role
 from .site import Site
 
 _HERE = Path(__file__).parent

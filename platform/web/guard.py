@@ -6,14 +6,14 @@ import hmac
 from collections.abc import Iterable, Mapping
 from urllib.parse import parse_qsl, urlsplit
 
+from fastapi import HTTPException, Request
 from fastapi.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .roles import SAFE, WAYS_IN
-from .sessions import OWNER, Sessions
+from .sessions import OWNER, Role, Sessions
 
 _CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; "
@@ -27,6 +27,23 @@ HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _PRIVATE = "no-store"
+SAFE = ("GET", "HEAD")
+WAYS_IN = ("/login",)  # which whoever is not let in yet sees, beside the files of /static
+ROLES: Mapping[tuple[str, str], Role] = {  # by method and path of the route
+    ("GET", "/people"): "owner",
+    ("POST", "/people"): "owner",
+    ("HEAD", "/uploads/{id}"): "editor",
+    ("GET", "/experiments/new"): "editor",
+    ("GET", "/experiments/{name}/delete"): "editor",
+    ("GET", "/datasets/{name}/delete"): "editor",
+    ("POST", "/experiments/{name}/policy/act"): "viewer",
+    ("POST", "/logout"): "viewer",
+    ("POST", "/password"): "viewer",
+}
+_REFUSED: Mapping[Role, str] = {
+    "editor": "You may look here, and change nothing: ask the owner of this page.",
+    "owner": "This is the owner's alone: whoever started the page has a link that lets in as such.",
+}
 _FAULT = "This went wrong, by a fault of the page: whoever started it finds in its log what it was."
 _FOREIGN = "This was asked for by a page of another server."
 _NO_WAY_IN = "Open the address that `d3ray web` printed: it lets this browser in."
@@ -120,3 +137,13 @@ def _by_default(host: str) -> list[str]:
     """What browsers call a name whose port is a scheme's own: without it."""
     name, _, port = host.rpartition(":")
     return [name] if port in ("80", "443") else []
+
+
+async def check_role(request: Request) -> None:
+    """Refuses what is not for whoever asks, before anything is read of what was sent. Raises HTTPException."""
+    path, person = request.scope["route"].path, request.scope["person"]
+    if path in WAYS_IN:
+        return
+    role = ROLES.get((request.method, path), "viewer" if request.method in SAFE else "editor")
+    if not person.may_as(role):
+        raise HTTPException(403, _REFUSED[role])
