@@ -12,7 +12,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import DuplicateKeyError, SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
+from ruamel.yaml.nodes import MappingNode, Node
 
 from ..data.errors import ConfigError, D3rayError, did_you_mean
 
@@ -127,10 +127,7 @@ def read_yaml(path: str | Path) -> tuple[dict[str, Any], dict[Key, int]]:
     if not isinstance(values, dict):
         raise ConfigError(f"{path} holds {str(values)[:40]!r}; a config is a mapping of settings to values.")
     check_size(values, str(path))
-    try:
-        return values, dict(_lines(root))
-    except ConfigError as error:
-        raise ConfigError(f"{path}:{error}") from None
+    return values, dict(_lines(root))
 
 
 def _problem(error: YAMLError) -> str:
@@ -138,19 +135,12 @@ def _problem(error: YAMLError) -> str:
     return " ".join(str(problem).split()).rstrip(".")
 
 
-def _lines(node: Node, above: Key = (), inside: tuple[int, ...] = ()) -> Iterator[tuple[Key, int]]:
-    if id(node) in inside:
-        raise ConfigError(f"{node.start_mark.line + 1}: the anchor {node.anchor!r} holds itself.")
-    inside = (*inside, id(node))
-    if isinstance(node, MappingNode):
+def _lines(node: Node, above: Key = ()) -> Iterator[tuple[Key, int]]:
+    if isinstance(node, MappingNode):  # what is in a list has no key of its own
         for key, value in node.value:
             path = (*above, str(key.value))
             yield path, key.start_mark.line + 1
-            yield from _lines(value, path, inside)
-    elif isinstance(node, SequenceNode):
-        for entry in node.value:  # what is in a list has no key of its own
-            for _ in _lines(entry, above, inside):
-                pass
+            yield from _lines(value, path)
 
 
 def _quoted(text: str) -> str:

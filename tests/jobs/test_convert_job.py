@@ -91,7 +91,7 @@ def test_minari_gets_what_gymnasium_makes_the_environment_from(tmp_path: Path, p
         (["{}", "{}/x.npz", "n_shards=2"], "n_shards is an option of d3ray's own folders; the format is npz."),
         (["{}/nowhere", "{}/x.npz"], "There is no dataset"),
         (["{}", "{}", "format=minari"], "is a folder that holds something else"),
-        (["{}"], "d3ray convert needs TARGET"),
+        (["{}"], "d3ray convert needs 'target'"),
     ],
 )
 def test_bad_input_ends_with_one_sentence_and_nothing_written(

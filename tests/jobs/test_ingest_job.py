@@ -107,7 +107,7 @@ def test_several_files_stand_alone_before_the_target(tmp_path: Path, capsys: pyt
         (["{}/a.npz", "{}"], "holds 'a.npz' and is no dataset"),
         (["{}/a.npz", "{}/set", "format=nzp"], "There is no format 'nzp'; did you mean 'npz'?"),
         (["{}/a.npz", "{}/set", "formt=npz"], "d3ray ingest has no setting 'formt'; did you mean 'format'?"),
-        (["{}/a.npz"], "d3ray ingest needs TARGET"),
+        (["{}/a.npz"], "d3ray ingest needs 'target'"),
         (["{}/a.npz", "{}/set", "options.timeout_at=3"], "write timeout_at=VALUE"),
     ],
 )

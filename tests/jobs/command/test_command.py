@@ -60,7 +60,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (package / "jobs").mkdir(parents=True)
     shutil.copy(ROOT / "__init__.py", package)
     (package / "data").mkdir()
-    for name in ("__init__", "config", "errors", "lazy", "moved", "uris", "version"):
+    for name in ("__init__", "config", "errors", "lazy", "uris", "version"):
         shutil.copy(ROOT / "data" / f"{name}.py", package / "data")
     for name in ("__init__", "__main__"):
         shutil.copy(ROOT / "jobs" / f"{name}.py", package / "jobs")

@@ -254,7 +254,7 @@ def test_an_empty_file_says_nothing_and_an_anchor_may_not_hold_itself(tmp_path: 
     values, _ = read_yaml(written(tmp_path, "a: &x {b: 1}\nc: *x\n"))
     assert values == {"a": {"b": 1}, "c": {"b": 1}}
     endless = written(tmp_path, "dataset: x\nalgorithm: &x {name: a, settings: {y: [*x]}}\n")
-    assert refusal(path=endless) == f"{endless}:2: the anchor 'x' holds itself."
+    assert "nested more than 30 levels deep" in refusal(path=endless)
 
 
 def test_the_example_is_valid_and_shows_the_defaults(tmp_path: Path) -> None:

@@ -291,7 +291,7 @@ def test_files_that_a_submitted_run_needs(tmp_path: Path) -> None:
         (["mini", "name=a/b"], "The name 'a/b' cannot be a folder's"),  # before a dataset is made
         (["mini", "name=a/b", "--plan"], "The name 'a/b' cannot be a folder's"),
         (["micro", "--resume", "--replace"], "say one of them"),
-        ([], "d3ray benchmark needs SUITE: name of a suite"),
+        ([], "d3ray benchmark needs 'suite': name of a suite"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -128,7 +128,7 @@ def settings(storage: Path, **online: Any) -> dict[str, Any]:
 def test_more_actors_than_the_cluster_has_cpus_for_are_refused(tmp_path: Path) -> None:
     asked = {**settings(tmp_path / "results"), "resources": {"cpu": 1, "actor_cpu": 64}}
     result = run_experiment(ExperimentConfig.checked(asked))
-    assert result.status == "FAILED"
+    assert result.state == "FAILED"
     assert "fewer CPUs than a trial with its actors takes, 1 and 2 times 64" in str(result)
 
 

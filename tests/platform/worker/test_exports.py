@@ -14,7 +14,7 @@ from d3ray.platform.experiment.checks import describe_dataset
 from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.storage.folders import Folder
 from d3ray.platform.storage.writer import FencedError
-from d3ray.platform.worker import trial_run
+from d3ray.platform.subjects.own import Own
 from d3ray.platform.worker.trial_config import TrialConfig
 from d3ray.platform.worker.trial_run import TrialRun
 
@@ -47,7 +47,7 @@ def raising(error: BaseException) -> Any:
 def test_a_training_is_not_lost_to_an_export_that_fails(
     run: TrialRun, monkeypatch: pytest.MonkeyPatch, error: Exception, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(trial_run, "write_package", raising(error))
+    monkeypatch.setattr(Own, "write_package", raising(error))
     ended = run.finish()
     assert [about["status"] for about in ended.values()] == ["FINISHED", "FINISHED"]
     assert str(error).rstrip(".") in ended[0]["warning"]
@@ -56,14 +56,14 @@ def test_a_training_is_not_lost_to_an_export_that_fails(
 
 
 def test_one_seed_that_cannot_be_exported_costs_no_other(run: TrialRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    write = trial_run.write_package
+    write = Own.write_package
 
-    def some(algorithm: Any, *others: Any) -> None:
+    def some(kind: Own, algorithm: Any, *others: Any) -> None:
         if algorithm.seed == 0:
             raise StorageError("It does not act as the policy did.")
-        write(algorithm, *others)
+        write(kind, algorithm, *others)
 
-    monkeypatch.setattr(trial_run, "write_package", some)
+    monkeypatch.setattr(Own, "write_package", some)
     ended = run.finish()
     assert "warning" in ended[0]
     assert "warning" not in ended[1]
@@ -80,6 +80,6 @@ def test_what_a_resume_may_mend_is_raised(run: TrialRun, monkeypatch: pytest.Mon
     full = StorageError("policy cannot be written: there is no space left on its disk.")
     full.__cause__ = OSError(28, "No space left on device")
     for error in (full, FencedError("It is another's."), OSError(28, "No space left on device")):
-        monkeypatch.setattr(trial_run, "write_package", raising(error))
+        monkeypatch.setattr(Own, "write_package", raising(error))
         with pytest.raises(type(error)):
             run.finish()
