@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import algos, data
-from .algos.former import keep_moved_modules
 from .algos.registry import read_foreign_by
 from .algos.spellings import known_as
 from .data.lazy import lazily
@@ -65,5 +64,4 @@ def _read_foreign(path: Path, device: Any) -> Any:
     return importlib.import_module(f"{__name__}.d3rlpy.files").load_d3(path, device)
 
 
-keep_moved_modules()
 read_foreign_by(_read_foreign)

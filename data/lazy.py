@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
@@ -40,3 +41,18 @@ def also_called(names: Mapping[str, ModuleType]) -> None:
         sys.modules[name] = module
         above, _, last = name.rpartition(".")
         setattr(sys.modules[above], last, module)
+
+
+def moved(former: str, now: str) -> Callable[[str], Any]:
+    """`__getattr__` of a module that is kept by its `former` name, which gives what it is `now` with a warning."""
+
+    def found(name: str) -> Any:
+        home = importlib.import_module(now)
+        if name == "__all__":
+            return [public for public in vars(home) if not public.startswith("_")]
+        if name.startswith("__"):
+            raise AttributeError(name)
+        warnings.warn(f"{former} is deprecated: write {now}.", DeprecationWarning, stacklevel=2)
+        return getattr(home, name)
+
+    return found

@@ -266,7 +266,9 @@ class FromRay:
         self._class = _class_of_ray(name)
         _check_settings(name, settings, _settings_of(self._class))
         self._domains: dict[str, Any] = {}
-        for key in space.configuration(lambda _, one: one.at(0.0), fixed).keys() - fixed.keys():
+        for key in space.configuration(lambda _, one: one.at(0.0), fixed):  # in the order of the search, which libraries keep
+            if key in fixed:
+                continue
             one = space.spaces[key]
             if one.values is None:
                 self._domains[key] = (tune.loguniform if one.kind == "loguniform" else tune.uniform)(one.low, one.high)

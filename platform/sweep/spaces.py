@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import bisect
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from typing import Any
 from ...data.errors import ConfigError, did_you_mean
 
 KINDS = ("choice", "grid", "uniform", "loguniform", "integers")
+_MOST_STEPS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,11 @@ class Space:
             return self.values.index(value) if type(value) is int and value in self.values else None
         if self.is_choice:
             return next((i for i, one in enumerate(self.values) if key_of(one) == key_of(value)), None)
-        return next((i for i, one in enumerate(self.values) if _is_number(value) and math.isclose(one, value, abs_tol=1e-9)), None)
+        if not _is_number(value):
+            return None
+        after = min(bisect.bisect_left(self.values, value), len(self.values) - 1)
+        near = min((max(after - 1, 0), after), key=lambda i: abs(self.values[i] - value))
+        return near if math.isclose(self.values[near], value, abs_tol=1e-9) else None
 
     def decoded(self, code: Any) -> Any:
         """The value that is meant by a library's answer."""
@@ -111,8 +117,12 @@ def _read_range(where: str, kind: str, said: Any, step: Any) -> Space:
         return Space(kind, range(low, high + 1, step or 1))
     if step is None:
         return Space(kind, None, float(low), float(high))
-    steps = range(math.floor((high - low) / step + 1e-9) + 1)
-    return Space(kind, tuple(float(f"{low + k * step:.12g}") for k in steps))  # 0.1 + 2 * 0.1 is meant to be 0.3
+    n = math.floor((high - low) / step + 1e-9) + 1
+    if n > _MOST_STEPS:
+        raise ConfigError(
+            f"{where}: a step of {step:g} makes {n:,} values, at most {_MOST_STEPS:,}: make it larger."
+        )
+    return Space(kind, tuple(float(f"{low + k * step:.12g}") for k in range(n)))  # 0.1 + 2 * 0.1 is meant to be 0.3
 
 
 def _is_number(value: Any) -> bool:

@@ -1,0 +1,5 @@
+"""The former name of `d3ray.platform.results.status_reader`, until the next minor version."""
+
+from ...data.lazy import moved
+
+__getattr__ = moved(__name__, "d3ray.platform.results.status_reader")
