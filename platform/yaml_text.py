@@ -55,7 +55,7 @@ def _bounded(text: str, where: str) -> Generator[None]:
     """Within, a text is read. Raises ConfigError: it is nested too deeply for a parser, or a number has thousands of digits."""
     level = 0
     for bracket in re.findall(r"[][{}]", text):  # a parser takes minutes for what opens thousands
-        level += 1 if bracket in "[{" else -1
+        level = max(level + (1 if bracket in "[{" else -1), 0)
         if level > _DEEPEST:
             raise ConfigError(_too_deep(where))
     try:

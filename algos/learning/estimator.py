@@ -225,7 +225,9 @@ class Estimator(Definition):
         if n_steps is not None:
             raise ConfigError(f"n_epochs is {n_epochs} and n_steps {n_steps}: say how long to train by one of them.")
         if n_steps_per_epoch is None:
-            if not hasattr(dataset, "n_transitions"):
+            from ...data.dataset import Dataset
+
+            if not isinstance(dataset, Dataset):
                 raise ConfigError(f"n_epochs counts passes over a dataset, which {self.name} is not trained on: say n_steps.")
             n_steps_per_epoch = max(1, dataset.n_transitions // self.check_settings().batch_size)
         return n_epochs * n_steps_per_epoch, n_steps_per_epoch

@@ -4,7 +4,9 @@ The batch of a step is a function of (what the source holds, seed, step); only p
 index arithmetic over rows, so it costs the same however large the source is.
 """
 
+from ..batch import BLOCK, Source, Steps
 from ..frames import FrameStack, stacked_spec
+from ..sampling_settings import PrioritizedSampling, RecurrentSampling, Sampling, StreamSampling, UniformSampling
 from .epoch import EpochSampler
 from .gather import Gather, as_tensors, observations
 from .mixture import Mixture, linear
@@ -20,6 +22,7 @@ from .weighted import WeightedSampler, exponential_weights, top_weights
 from .windows import Place, Runs, Until, Windows
 
 __all__ = [
+    "BLOCK",
     "RETURNS",
     "EpisodeSampler",
     "EpochSampler",
@@ -31,12 +34,19 @@ __all__ = [
     "Priorities",
     "PrioritizedEpisodeSampler",
     "PrioritizedSampler",
+    "PrioritizedSampling",
     "RecurrentSampler",
+    "RecurrentSampling",
     "Runs",
+    "Sampling",
     "SequenceSampler",
+    "Source",
+    "Steps",
     "StreamSampler",
+    "StreamSampling",
     "SumTree",
     "TransitionSampler",
+    "UniformSampling",
     "Until",
     "WeightedSampler",
     "Windows",

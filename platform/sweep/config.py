@@ -68,7 +68,8 @@ class SweepConfig(ExperimentConfig):
     def _check_sweep(self) -> Self:
         space = self.space
         space.check(self)
-        if (n := self.max_configurations(space.size())) is not None and n > MOST:
+        listed = space.size() if self.searcher.name == "grid" else None
+        if (n := self.max_configurations(listed)) is not None and n > MOST:
             raise ConfigError(f"search has {n:,} configurations, and a sweep {MOST:,} at most: say budget.configurations.")
         metric = self.objective.metric
         if self.evaluation is None and metric.startswith(EVALUATED):

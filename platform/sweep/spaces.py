@@ -119,9 +119,7 @@ def _read_range(where: str, kind: str, said: Any, step: Any) -> Space:
         return Space(kind, None, float(low), float(high))
     n = math.floor((high - low) / step + 1e-9) + 1
     if n > _MOST_STEPS:
-        raise ConfigError(
-            f"{where}: a step of {step:g} makes {n:,} values, at most {_MOST_STEPS:,}: make it larger."
-        )
+        raise ConfigError(f"{where}: a step of {step:g} makes {n:,} values, at most {_MOST_STEPS:,}: make it larger.")
     return Space(kind, tuple(float(f"{low + k * step:.12g}") for k in range(n)))  # 0.1 + 2 * 0.1 is meant to be 0.3
 
 

@@ -43,7 +43,7 @@ def application(site: Site) -> FastAPI:
     site.uploads.folder.mkdir(exist_ok=True)  # its records and folders are made now, and not by two requests at once
     hosts = {f"{name}:{site.port}" for name in ("127.0.0.1", "localhost", "[::1]", site.host)} | set(site.hosts)
     known = (str(site.home), site.datasets, site.storage, site.beside or "", str(Path.home()))
-    app.add_middleware(Places, known=known)  # behind the guard, which knows who asks
+    app.add_middleware(Places, known=known, address=site.address)  # behind the guard, which knows who asks
     app.add_middleware(
         Guard, token=site.token, sessions=site.sessions, hosts=hosts, base=site.base, accounts=site.people is not None
     )

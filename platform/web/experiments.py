@@ -162,10 +162,10 @@ def _exists(site: At, name: str) -> None:
 
 
 @router.get("/{name}/events", response_class=EventSourceResponse, dependencies=[Depends(_exists)])  # which cannot say it any more
-async def events(site: At, name: str) -> AsyncIterator[ServerSentEvent]:
+async def events(site: At, request: Request, name: str) -> AsyncIterator[ServerSentEvent]:
     """Rows that this viewer has not seen, until nothing more will come."""
     seen: dict[tuple[str, int], int] = {}
-    while True:
+    while await asyncio.to_thread(site.sessions.person, request) is not None:  # which may have ended meanwhile
         now = await asyncio.to_thread(site.watch.status, name)
         found = await asyncio.to_thread(site.watch.rows, name)
         fresh = [row for row in found if row["step"] > seen.get((row["group"], row["seed"]), -1)]

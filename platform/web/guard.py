@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable, Mapping
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from fastapi import HTTPException, Request
 from fastapi.concurrency import run_in_threadpool
@@ -93,8 +93,8 @@ class Guard:
                 headers.setdefault("Cache-Control", _PRIVATE)
             await send(message)
 
-        answer = self._refused(scope) or await self._admitted(scope)
         try:
+            answer = self._refused(scope) or await self._admitted(scope)
             await (answer or self._app)(scope, receive, with_headers)
         except Exception:
             if not begun:
@@ -111,7 +111,7 @@ class Guard:
             return PlainTextResponse(_FOREIGN, 403) if is_foreign and headers.get("sec-fetch-dest") != "document" else None
         if is_foreign:
             return PlainTextResponse(_FOREIGN, 403)
-        if ("sec-fetch-site" not in headers or origin is not None) and urlsplit(origin or "").netloc not in self._hosts:
+        if ("sec-fetch-site" not in headers or origin is not None) and (origin or "").partition("://")[2] not in self._hosts:
             return PlainTextResponse("This does not come from a page of this server.", 403)
         return None
 

@@ -13,7 +13,7 @@ import anyio.to_thread
 from fastapi import HTTPException, Request
 
 AT_ONCE = 2  # of a kind that are done
-EACH = 4  # of a kind that a person has asked for and not got yet
+EACH = 8  # of a kind that a person at one address has asked for and not got yet
 MOST = 40  # of a kind that everybody has
 _LATER = {"Retry-After": "5"}
 
@@ -40,7 +40,7 @@ class LongWork:
         """
         task = self._being_done.get((kind, what))
         if task is None:
-            who = request.scope["person"].name
+            who = f"{request.scope['person'].name} {request.client.host if request.client else ''}"
             if self._asked[who, kind] >= EACH:
                 raise HTTPException(429, f"You wait for {EACH} of these already: ask again once one is there.", _LATER)
             if sum(1 for each, _ in self._being_done if each == kind) >= MOST:

@@ -47,7 +47,7 @@ class Passwords:
         self._hasher = PasswordHasher()
         self._nobody = self._hasher.hash(secrets.token_hex())
         self._thread = ThreadPoolExecutor(1, "passwords")
-        self._wait = Counter[str]()
+        self._wait = Counter[bytes]()
 
     async def work(self, address: str, work: Callable[[], T]) -> T:
         """Does what hashes, in its thread.
@@ -55,13 +55,14 @@ class Passwords:
         Raises:
             LaterError: too many wait already. Half of the room is left to other addresses.
         """
-        if self._wait.total() >= WAIT or self._wait[address] >= EACH:
+        place = _network(address)
+        if self._wait.total() >= WAIT or self._wait[place] >= EACH:
             raise LaterError("Too many come in at once: try again in a few seconds.", 503, _RETRY_SECONDS)
-        self._wait[address] += 1
+        self._wait[place] += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         finally:
-            self._wait -= Counter({address: 1})  # which forgets those of whom none is left
+            self._wait -= Counter({place: 1})  # which forgets those of whom none is left
 
     def hash(self, password: str) -> str:
         """A hash to keep."""
@@ -111,10 +112,14 @@ class WrongTries:
 
 
 def _key(name: str, address: str) -> bytes:
-    """Small, however long the name; of an IPv6 address the network, of which whoever is in it has any number."""
+    """Small, however long the name."""
+    return hashlib.sha256(_network(address) + b"\0" + name.encode("utf-8", "replace")).digest()
+
+
+def _network(address: str) -> bytes:
+    """Of an IPv6 address the network, of which whoever is in it has any number; else the address."""
     try:
         found = ipaddress.ip_address(address)
-        place = (getattr(found, "ipv4_mapped", None) or found).packed[:8]
+        return (getattr(found, "ipv4_mapped", None) or found).packed[:8]
     except ValueError:
-        place = address.encode()
-    return hashlib.sha256(place + b"\0" + name.encode("utf-8", "replace")).digest()
+        return address.encode()

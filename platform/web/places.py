@@ -11,17 +11,20 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from fastapi.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _PART = r"[^\s/\\'\"`<>|()\[\]{};,:]"
 _PATH = re.compile(
-    rf"(?:\b(?:file|sqlite):/{{2,3}}(?=/)|(?<![\w./~)\]]))"  # no fraction, no `and/or`, no part of an address
-    rf"/(?=[\w.~@])(?:{_PART}+/+(?={_PART}))*({_PART}+)/*"
+    rf"(?:\b(?:file|sqlite):/{{2,3}}(?=/)|(?<![\w./~)\]])|(?<=[)\]])(?=/{_PART}+/{_PART}))"  # no fraction, no `and/or`, no address
+    rf"/(?=[\w.~@$+-])(?:{_PART}+/+(?={_PART}))*({_PART}+)/*"
 )
 _OF_HTML = re.compile(r"<[^>]*>|[^<]+")
 _PROSE = re.compile(r'(?<=\s)((?:title|value|placeholder|alt|aria-label|data-start|data-name)=")([^"]*)')
-_OF_JSON = re.compile(r'"(?:[^"\\]|\\.)*"')
+_OF_JSON = re.compile(r'"(?:[^"\\]|\\.)*"(\s*:)?')  # with what follows a key
+_MAY_BE = re.compile(r"(?<![\w.~])/|\\(?:u.{4}|.)/")  # most of what is long holds none
+_COLOURS = re.compile(r"\x1b\[[\d;]*m")
 
 
 class Places:
@@ -30,10 +33,11 @@ class Places:
     Args:
         app: Whose answers these are.
         known: Folders and addresses that may have blanks in them, or be of another kind than a path.
+        address: Of the cluster, which is nobody else's to know either.
     """
 
-    def __init__(self, app: ASGIApp, known: Iterable[str]) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, known: Iterable[str], address: str | None = None) -> None:
+        self._app, self._address = app, address
         longest = sorted({place.rstrip("/") for place in known} - {""}, key=len, reverse=True)
         self._known = re.compile("|".join(rf"(?<![\w./~]){re.escape(place)}(?:/+|(?![\w+-]))" for place in longest) or "(?!)")
         self._last = {place: place.rpartition("/")[2] for place in longest}
@@ -58,13 +62,13 @@ class Places:
                 body.extend(message.get("body", b""))
                 if message.get("more_body"):
                     return
-                told = _in_text(bytes(body), change)
+                told = await run_in_threadpool(_in_text, bytes(body), change)
                 if body:
                     MutableHeaders(raw=start["headers"])["Content-Length"] = str(len(told))
                 await send(start)
                 message = {**message, "body": told}
             elif change is not None:
-                message = {**message, "body": _in_text(message.get("body", b""), change)}
+                message = {**message, "body": await run_in_threadpool(_in_text, message.get("body", b""), change)}
             await send(message)
 
         await self._app(scope, receive, without)
@@ -80,6 +84,9 @@ class Places:
         """Prose without places."""
         if "/" not in text:
             return text
+        text = _COLOURS.sub("", text)
+        if self._address:
+            text = text.replace(self._address, "of this page")
         return _PATH.sub(r"\1", self._known.sub(lambda found: self._last.get(found[0], ""), text))
 
     def of_html(self, text: str) -> str:
@@ -99,9 +106,11 @@ class Places:
 
     def of_json(self, text: str) -> str:
         """JSON, or events that hold some, without places in its strings."""
+        if not _MAY_BE.search(text):
+            return text
 
         def string(found: re.Match[str]) -> str:
-            if "/" not in found[0]:
+            if found[1] or "/" not in found[0]:  # keys are names
                 return found[0]
             plain = json.loads(found[0])
             told = self.of(plain)

@@ -37,7 +37,7 @@ class Uploads:
     def __init__(self, folder: Path, records: Records, most: int) -> None:
         self.folder, self.records, self.most = folder, records, most
         self.threads = anyio.CapacityLimiter(_AT_ONCE)  # that write what comes in
-        self._changed = threading.Lock()  # what there is: whoever begins one sees what all before took
+        self._changed = threading.RLock()  # what there is: whoever begins one sees what all before took
         self._written = set[str]()
         folder.mkdir(parents=True, exist_ok=True)
         self._forget_old()
@@ -50,6 +50,8 @@ class Uploads:
             StorageError: the disk has no room beside what is coming in, or too many are.
         """
         name = plain_name(name)
+        if not size:
+            raise ConfigError(f"{name} is empty: there is nothing to bring in.")
         if size > self.most:
             raise ConfigError(f"{name} has {in_words(size)}; this server takes files of {in_words(self.most)} at most.")
         with self._changed:
@@ -58,6 +60,8 @@ class Uploads:
             coming = [(one, here) for one, here in there if here < one.size]
             if sum(one.person == person for one, _ in coming) >= EACH:
                 raise ConfigError(f"{EACH} files of yours are coming in: go on with these first, or remove some.")
+            if sum(one.person == person for one, _ in there) >= FILES // 2:
+                raise ConfigError(f"{FILES // 2:,} files of yours are here: bring them into datasets first, or remove some.")
             if len(coming) >= MOST or len(there) >= FILES:
                 raise StorageError("Too many files are coming in to this server: try again once some have become datasets.")
             kept = sum(one.size - here for one, here in coming)
@@ -140,9 +144,10 @@ class Uploads:
 
     def delete(self, id: str) -> None:
         """Forgets it, and deletes what is here of it."""
-        if self.records.upload(id) is not None:
-            self.file(id).unlink(missing_ok=True)
-            self.records.forget_upload(id)
+        with self._changed:
+            if self.records.upload(id) is not None:
+                self.file(id).unlink(missing_ok=True)
+                self.records.forget_upload(id)
 
     def until(self, upload: Upload) -> float:
         """When it is deleted, if nobody goes on with it or brings it into a dataset."""

@@ -57,6 +57,7 @@ def test_forged_changes_are_refused(served: Served, cookie: str, method: str) ->
         {},  # neither header: no browser's form of this page
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
+        {"Origin": "http://["},
         {"Origin": f"http://127.0.0.1:{served.site.port + 1}"},  # another server of this machine, which cookies do not tell apart
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site"},

@@ -153,7 +153,7 @@ def test_half_of_the_room_is_left_to_other_addresses() -> None:
     async def asked() -> list[bool]:
         waiting: list[asyncio.Task[bool]] = []
         refused: list[bool] = []
-        for address, n in (("a", EACH), ("a", 1), ("b", WAIT - EACH), ("c", 1)):
+        for address, n in (("2001:db8::1", EACH), ("2001:db8::2", 1), ("b", WAIT - EACH), ("c", 1)):
             for _ in range(n):
                 waiting.append(asyncio.create_task(passwords.work(address, lambda: go.wait(60))))
                 await asyncio.sleep(0)

@@ -43,18 +43,25 @@ async def nothing(scope: Any, receive: Any, send: Any) -> None:
         ("/My Folder/results-2/x", "My Folder/results-2/x"),
         ("s3://bucket/all/one", "one"),
         ("s3://bucket/all", "all"),
+        ("(pid=1)/var/lab/x, /$HOME/y, \x1b[36m/var/z", "(pid=1)x, y, z"),
+        ("http://head:8265 cannot be reached", "of this page cannot be reached"),
         ("3/4 of td/error; and/or; 1 / 2; https://page.example/a/b, ~/.ray/x, ../y, ./z", None),
         ("d3ray/pendulum-replay, evaluation/return, updates/s, <b>/", None),
     ],
 )
 def test_of_a_path_its_last_part_is_left(said: str, told: str | None) -> None:
-    places = Places(nothing, ["/My Folder/results", "s3://bucket/all/", "/My Folder/other", ""])
+    places = Places(nothing, ["/My Folder/results", "s3://bucket/all/", "/My Folder/other", ""], "http://head:8265")
     assert places.of(said) == (said if told is None else told)
     page = f'<a href="/datasets/x" title="{html.escape(said)}">{html.escape(said)}</a>'
     shown = said if told is None else told
     assert places.of_html(page) == f'<a href="/datasets/x" title="{html.escape(shown)}">{html.escape(shown)}</a>'
     lines = {"detail": f"{said}\n{said}", "n": 1}
     assert json.loads(places.of_json(json.dumps(lines))) == {"detail": f"{shown}\n{shown}", "n": 1}
+
+
+def test_names_of_columns_are_no_places() -> None:
+    steps = json.dumps({"/joint1/pos": ["/var/x"], "/joint2/pos": [1.0]})
+    assert json.loads(Places(nothing, []).of_json(steps)) == {"/joint1/pos": ["x"], "/joint2/pos": [1.0]}
 
 
 @pytest.fixture

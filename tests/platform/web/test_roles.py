@@ -142,5 +142,7 @@ def test_the_address_of_the_cluster_is_the_owners_to_see(tmp_path: Path) -> None
     with serving(tmp_path, accounts=True, address="http://head.example:8265") as served:
         served.site.people.add("ottilie", "ottilie and a long word", "viewer")  # pyright: ignore[reportOptionalMemberAccess]
         told = [of(served, name).get(f"{served.url}/people", timeout=20).text for name in ("nobody", "ottilie", "owner")]
+        unreachable = [of(served, name).get(f"{served.url}/experiments", timeout=60).text for name in ("ottilie", "owner")]
     assert ["head.example" in text for text in told] == [False, False, True]
+    assert ["head.example" in text for text in unreachable] == [False, True]
     assert "on a cluster" in told[1]
