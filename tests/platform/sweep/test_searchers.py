@@ -189,3 +189,12 @@ def test_refuses(settings: dict[str, Any], said: str) -> None:
 def test_rays_searchers_refuse_what_hangs_on_the_algorithm() -> None:
     with pytest.raises(ConfigError, match="searcher hyperopt: settings of one algorithm only are for random, qmc, grid and optuna"):
         searcher("hyperopt", CONDITIONAL)
+
+
+def test_a_searcher_of_rays_has_the_settings_in_the_order_of_the_search() -> None:
+    """Libraries keep it: in another order a resume would be told of other points."""
+    pytest.importorskip("hyperopt")
+    names = ["gamma", "alpha", "tau", "policy_noise", "noise_clip", "batch_size"]
+    search = {f"algorithm.{name}": {"uniform": [0.1, 0.9]} if name != "batch_size" else {"integers": [1, 9]} for name in names}
+    made: Any = searcher("hyperopt", search)
+    assert list(made._searchers[0]._domains) == list(search)

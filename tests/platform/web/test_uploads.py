@@ -292,3 +292,11 @@ def test_records_of_an_earlier_version_are_read(tmp_path: Path) -> None:
         db.execute("pragma user_version = 1")
     (found,) = Records(tmp_path / "page.sqlite").uploads()
     assert (found.name, found.person) == ("log.csv", "")
+
+
+def test_an_empty_file_is_refused(served: Served) -> None:
+    answer = served.session.post(
+        f"{served.url}/uploads", params={"name": "log.csv"}, headers={**SAME, "Upload-Length": "0"}, timeout=20
+    )
+    assert answer.status_code == 400
+    assert "log.csv is empty" in answer.text
