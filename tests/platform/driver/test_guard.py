@@ -84,4 +84,4 @@ def test_an_error_in_a_callback_ends_the_run_as_itself(when: str, tmp_path: Path
     assert trial.folder.read("attempt") == b"1"
     assert "Traceback" not in "".join(capfd.readouterr())
     result = run_experiment(ExperimentConfig.checked(settings), resume=True)
-    assert result.status == "FINISHED"
+    assert result.state == "FINISHED"

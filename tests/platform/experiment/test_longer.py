@@ -309,10 +309,10 @@ def test_a_sweep_in_mlflow_goes_on(local_ray: Path, data: Path, tmp_path: Path) 
     before = run_sweep(short)
     after = run_sweep(short.model_copy(update={"n_steps": 60}), resume=True)
     assert [one.choice for one in after.configurations] == [one.choice for one in before.configurations]
-    assert {one.outcome and one.outcome.step for one in after.configurations} == {60}
-    client = MlflowClient(after.experiment.tracking_uri)
-    for one, seed in zip(after.configurations, after.experiment.seeds, strict=True):
-        assert client.get_run(str(seed.run_id)).data.metrics["configuration/objective"] == one.values[0]
-    (best,) = after.best.values()
+    assert {seed.step for seed in after.seeds} == {60}
+    client = MlflowClient(after.tracking_uri)
+    for one, seed in zip(after.configurations, after.seeds, strict=True):
+        assert client.get_run(str(seed.run_id)).data.metrics["configuration/objective"] == one.scores[0]
+    (best,) = (after.configurations[place] for place in after.best.values())
     version = client.get_model_version_by_alias("grown", "candidate")
     assert (version.tags["d3ray.configuration"], version.tags["d3ray.step"]) == (str(best.number), "60")

@@ -87,4 +87,4 @@ def test_a_finished_sweep_goes_on_where_its_budget_is_raised(trained: tuple[Swee
     more = run_sweep(config.model_copy(update={"budget": config.budget.model_copy(update={"configurations": 4})}), resume=True)
     assert more.configurations[:3] == before.configurations
     assert (more.configurations[3].number, more.configurations[3].dataset[-5:]) == (3, "other")
-    assert [seed.run_id for seed in more.experiment.seeds][:6] == [seed.run_id for seed in before.experiment.seeds]
+    assert [seed.run_id for seed in more.seeds][:6] == [seed.run_id for seed in before.seeds]

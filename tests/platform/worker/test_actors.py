@@ -150,7 +150,7 @@ def test_a_trial_whose_actors_and_worker_are_killed_learns_each_step_once(tmp_pa
     for name, look in (("killed", kill_in_turn), ("undisturbed", lambda _: None)):
         storage = tmp_path / name
         result = run_experiment(ExperimentConfig.checked(settings(storage)), on_progress=look)
-        assert result.status == "FINISHED"
+        assert result.state == "FINISHED"
         (found,) = Experiment.look(str(storage), result.name).trials()
         written = list(lines(found.outbox(0), -1, 10**9))
         assert [line.step for line in written] == [600, 1_200, 1_800, 2_400, 3_000]

@@ -251,7 +251,7 @@ def test_a_killed_worker_goes_on_in_the_same_run_with_each_step_once(tmp_path: P
 
     result = run_experiment(ExperimentConfig.checked(settings_of(tmp_path / "results")), on_progress=kill_once)
     assert len(kills) == 1
-    assert (result.status, result.name) == ("FINISHED", "PPO-CartPole-v1")
+    assert (result.state, result.name) == ("FINISHED", "PPO-CartPole-v1")
     last = assert_as_if_never_killed(tmp_path / "results", attempts=2)
     played = evaluate(read_package(str(result.seeds[0].policy)), "CartPole-v1", episodes=3, seed=evaluation_seed(0, 3_000))
     assert played.mean == pytest.approx(last["evaluation/return"])
