@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -102,7 +103,7 @@ def located(source: str, storage: str, tracking: str | None = None) -> tuple[str
         if (folder := tags.get("d3ray.folder")) is None:
             raise ConfigError(f"{source} is of no experiment of d3ray, so where its policy lies is not known: name that.")
         return folder, int(tags["d3ray.seed"]) if "d3ray.seed" in tags else None
-    if Path(source).exists() or Folder(source).names():
+    if os.path.exists(source) or Folder(source).names():  # noqa: PTH110 - a path would raise for a name that is too long
         return source, None
     name, _, trial = source.strip("/").partition("/")
     if name in ("", ".", "..") or is_remote(source) or (Folder(storage) / name).read("experiment.json") is None:
