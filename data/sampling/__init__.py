@@ -6,7 +6,6 @@ index arithmetic over rows, so it costs the same however large the source is.
 
 from ..batch import BLOCK, Source, Steps
 from ..frames import FrameStack, stacked_spec
-from ..sampling_settings import PrioritizedSampling, RecurrentSampling, Sampling, StreamSampling, UniformSampling
 from .epoch import EpochSampler
 from .gather import Gather, as_tensors, observations
 from .mixture import Mixture, linear
@@ -34,19 +33,14 @@ __all__ = [
     "Priorities",
     "PrioritizedEpisodeSampler",
     "PrioritizedSampler",
-    "PrioritizedSampling",
     "RecurrentSampler",
-    "RecurrentSampling",
     "Runs",
-    "Sampling",
     "SequenceSampler",
     "Source",
     "Steps",
     "StreamSampler",
-    "StreamSampling",
     "SumTree",
     "TransitionSampler",
-    "UniformSampling",
     "Until",
     "WeightedSampler",
     "Windows",
