@@ -6,9 +6,8 @@ from typing import Any, Literal
 
 from pydantic import Field, computed_field
 
-from ..settings.objective import Mode, Objective
 from .base import Computed, Record
-from .status import State
+from .status import Scored, State
 
 
 class Checkpoint(Record):
@@ -62,13 +61,12 @@ class ConfigurationResult(Record):
     seeds: list[SeedResult]
 
 
-class Results(Computed):
+class Results(Scored):
     """What came of an experiment so far, and where it lies."""
 
     name: str
     state: State
     folder: str
-    objective: Objective | None
     configurations: list[ConfigurationResult]
     models: list[str]  # registered in MLflow: one, where configurations learned from several datasets one for each
     tracking_uri: str
@@ -76,16 +74,6 @@ class Results(Computed):
     look: str  # the command or the address that shows the runs
     undelivered: str = ""  # what the tracking server has not got, and why
     views: dict[str, str] = Field(default_factory=dict[str, str])  # links into MLflow's pages, by what they show
-
-    @computed_field
-    @property
-    def metric(self) -> str | None:
-        return None if self.objective is None else self.objective.metric
-
-    @computed_field
-    @property
-    def mode(self) -> Mode:
-        return "max" if self.objective is None else self.objective.direction
 
     @computed_field
     @property

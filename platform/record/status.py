@@ -183,22 +183,10 @@ class Budget(Record):
     spent: dict[str, float] = Field(default_factory=dict[str, float])  # over every resume
 
 
-class Status(Computed):
-    """An experiment at a moment."""
+class Scored(Computed):
+    """What has scores by which configurations are compared."""
 
-    name: str
-    folder: str
-    state: State
-    reason: str = ""  # why it failed or was stopped
-    created: float = 0.0
-    since: float = 0.0  # when its state became what it is
-    now: float = 0.0
     objective: Objective | None = None  # of scores; None: nothing is measured but losses
-    trials: tuple[TrialStatus, ...] = ()
-    budget: Budget = Budget()
-    may_stop: str = ""  # the scheduler that may stop trials before their end
-    trouble: tuple[str, ...] = ()  # what could not be read
-    job: Job | None = None  # the newest that ran it, where one is known
 
     @computed_field
     @property
@@ -210,6 +198,23 @@ class Status(Computed):
     @property
     def mode(self) -> Mode:
         return "max" if self.objective is None else self.objective.direction
+
+
+class Status(Scored):
+    """An experiment at a moment."""
+
+    name: str
+    folder: str
+    state: State
+    reason: str = ""  # why it failed or was stopped
+    created: float = 0.0
+    since: float = 0.0  # when its state became what it is
+    now: float = 0.0
+    trials: tuple[TrialStatus, ...] = ()
+    budget: Budget = Budget()
+    may_stop: str = ""  # the scheduler that may stop trials before their end
+    trouble: tuple[str, ...] = ()  # what could not be read
+    job: Job | None = None  # the newest that ran it, where one is known
 
     @functools.cached_property
     def configurations(self) -> tuple[ConfigurationStatus, ...]:
