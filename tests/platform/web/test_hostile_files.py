@@ -127,7 +127,6 @@ def test_hdf5_that_reads_other_files_of_the_server(served: Served, tmp_path: Pat
         ("bad.h5", b"\x89HDF\r\n\x1a\n" + b"\0" * 100),
         ("bad.pkl", b"cos\nsystem\n(S'touch /tmp/d3ray-was-here'\ntR."),
         ("bad.parquet", b"PAR1" + b"\0" * 100 + b"PAR1"),
-        ("empty.csv", b""),
     ],
 )
 def test_files_that_are_broken_or_no_data(served: Served, name: str, content: bytes) -> None:
