@@ -12,7 +12,7 @@ same.
 
 from ..settings.objective import caution
 from . import datasets
-from .configs import algorithm, algorithms, check, problems, schema
+from .configs import algorithm, algorithms, check, offline_algorithms, problems, schema
 from .handle import ExperimentHandle
 from .planning import expected, plan
 from .policies import about, act, export, judges, promote, record, rollback
@@ -32,6 +32,7 @@ __all__ = [
     "export",
     "judges",
     "list",
+    "offline_algorithms",
     "open",
     "plan",
     "problems",

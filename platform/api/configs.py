@@ -11,7 +11,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
@@ -71,7 +71,7 @@ def algorithm(name: str) -> AlgorithmAbout:
     found = algorithm_class(name)
     return AlgorithmAbout(
         name=name,
-        actions="both" if len(kinds := found.action_kinds()) > 1 else kinds[0],
+        actions=_actions_of(found),
         about=(getattr(sys.modules.get(found.__module__), "__doc__", None) or found.__doc__ or "").strip().partition("\n")[0],
         settings=_schema_of(found.Config),
         presets={preset: to_jsonable_python(dict(one.settings)) for preset, one in found.presets.items()},
@@ -86,6 +86,20 @@ def algorithms() -> list[str]:
     from ..subjects.kind import subject_names
 
     return subject_names()
+
+
+def offline_algorithms(actions: str) -> list[str]:
+    """Names of d3ray's own that learn a policy from logs with such actions: "continuous", "discrete" or "both"."""
+    from ... import algos  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    from ...algos.registry import algorithm_class, algorithm_names
+
+    classes = {name: algorithm_class(name) for name in algorithm_names()}
+    with_policy = {name for name, found in classes.items() if "algo" in found.Config.model_fields}  # they judge one
+    return [name for name, found in classes.items() if name not in with_policy and _actions_of(found) == actions]
+
+
+def _actions_of(algorithm: type[Any]) -> Literal["continuous", "discrete", "both"]:
+    return "both" if len(kinds := algorithm.action_kinds()) > 1 else kinds[0]
 
 
 def check(config: Given, *, job: JobName = "train", working_directory: str | None = None) -> Checked:

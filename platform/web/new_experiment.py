@@ -153,10 +153,9 @@ def _doctor(looks: Future[Inspected]) -> tuple[Inspected | None, bool]:
 
 
 def fitting(actions: str) -> list[str]:
-    """Algorithms that learn from a dataset of such actions: those of d3ray's own that take them, the best known first."""
+    """Algorithms that learn from a dataset of such actions, the best known first."""
     first = ("TD3PlusBC", "IQL", "CQL", "DiscreteCQL", "DQN", "BC", "DiscreteBC")
-    known = [d3ray.algorithm(name) for name in d3ray.algorithms() if "/" not in name]
-    own = [one.name for one in known if one.actions == actions and not one.online and _JUDGED not in one.settings["properties"]]
+    own = d3ray.offline_algorithms(actions)
     return [*(name for name in first if name in own), *(name for name in own if name not in first)]
 
 
