@@ -16,7 +16,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -216,53 +215,6 @@ def test_what_is_generated_is_as_the_code_says() -> None:
     assert [name for name in pages if f"(algorithms/{name})" not in listed] == []
     families = re.findall(r"\w+", listed.partition("By family:")[2].partition("One by one:")[0])
     assert [name for name in generate().ours() if name not in families] == []
-
-
-def test_what_was_measured_is_told_as_it_is() -> None:
-    module = generate()
-    ratio = {"median": 0.8, "min": 0.7, "max": 1.0}
-    sides, common = {"a": "4 seeds", "b": "1 seed"}, {"label": "X", "device": "cpu", "cpu": "Y"}
-    common |= {"load_average": 0.0, "processor_ratio": None}
-    row = {**common, "ratio": ratio, "sides": sides, "unit": "seed-updates/s", "at_least": 0.95, "met": False}
-    assert module.timed(row, 4) == (
-        "- X, cpu (Y): 4 stacked seeds do 0.80 times the seed-updates a second of one alone (0.70 to 1.00): all 4 take 5.0 times "
-        "as long as one; the target, 0.95, was NOT met."
-    )
-    spent = {"label": "X", "device": "cpu", "cpu": "Y"}
-    spent |= {"update": 2.0, "products": 1.0, "flop": 1e9, "large": 2e9}  # alone: 0.5 of 2 seconds
-    assert module.limit(spent) == (
-        "- X, cpu (Y): matrix products take 50% of an update; were only they left, as fast as one large product, it would be "
-        "4.00 times as fast."
-    )
-    assert module.limit({**spent, "large": 0.9e9}) == "- X, cpu (Y): matrix products take 50% of an update."  # no slower than that
-
-
-def test_settings_without_effect_say_so() -> None:
-    text = " ".join(generate().page("BC").split())
-    assert "`gamma` = `0.99` (≥ 0, ≤ 1): γ: discount of one step; no effect: rewards are not looked at." in text
-    assert '"hidden_units": [256, 256], "name": "default"}` (images: convolutions first)' in text
-
-
-def test_blocks_are_found() -> None:
-    text = "# A\n\n<!-- not run: why -->\n```sh no-run\nls\n```\n\n```python\nx = 1\n```\n"
-    first, second = blocks_of(text)
-    assert (first.language, first.words, first.before, first.text) == ("sh", ("no-run",), "<!-- not run: why -->", "ls\n")
-    assert (second.language, second.line, second.text) == ("python", 8, "x = 1\n")
-    assert anchors("## Terminals, and *time limits*\n```sh\n# no heading\n```\n") == {"terminals-and-time-limits"}
-
-
-def test_a_block_that_fails_is_named(tmp_path: Path) -> None:
-    run: Callable[..., Any] = subprocess.run
-    for kind, text in (("python", "assert 1 == 2"), ("sh", "false")):
-        done = run(
-            [sys.executable, "-c", FOLLOW, "a.md"],
-            input=json.dumps([[kind, 7, text]]),
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode != 0
-        assert ('"a.md", line 8' if kind == "python" else "line 8") in done.stderr
 
 
 assert shutil.which("bash"), "the blocks are bash's"

@@ -44,27 +44,9 @@ def test_only_one_file_reads_pickles() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize(
-    ("source", "found"),
-    [
-        ("import pickle", True),
-        ("from pickle import loads", True),
-        ("import cloudpickle as cp", True),
-        ("def f():\n    return torch.load(path)", True),
-        ("model = torch.jit.load(path)", True),
-        ("from torch import load", True),
-        ("np.load(path, allow_pickle=False)", True),
-        ("frame = pd.read_pickle(path)", True),
-        ("from .restricted_pickle import read\nfrom . import restricted_pickle", False),
-        ("np.load(path)  # no pickle", False),
-        ("safetensors.torch.load(content)", False),
-        ("'''Never a pickle.'''\nload(torch)", False),
-    ],
-)
-def test_a_reader_of_pickles_is_found(tmp_path: Path, source: str, found: bool) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "a.py").write_text(source)
-    assert bool(unpicklers(Module(tmp_path, tmp_path / "data" / "a.py"))) == found
+def test_a_reader_of_pickles_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("from torch import load\nnp.load(path, allow_pickle=False)\nsafetensors.torch.load(content)\n")
+    assert unpicklers(Module(tmp_path, tmp_path / "a.py")) == ["a.py:1 torch.load", "a.py:2 allow_pickle"]
 
 
 def own_files() -> list[Path]:
@@ -100,29 +82,8 @@ def test_no_secret_stands_in_a_file() -> None:
     assert {name: n for name, n in found.items() if n} == {}
 
 
-KEY = "4f9c1b7a" * 8  # put together here, so that this file has none
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        (f"-----BEGIN OPENSSH PRIVATE KEY-----\n{KEY}", True),
-        (f"key = '-----BEGIN PRIVATE KEY-----\\n{KEY}'", True),
-        (f"to AKIA{'Q7RT' * 4}.", True),
-        (f"git clone https://ghp_{'aB3x' * 9}@host", True),
-        (f"github_pat_{'aB3x' * 11}", True),
-        (f"RAY_AUTH_TOKEN={KEY}", True),
-        (f'"api_key": "{KEY[:32]}"', True),
-        (f"password: {'aB3/' * 8}", True),
-        (f'secret: str = "{KEY}"', True),
-        ("-----BEGIN RSA PRIVATE KEY-----", False),
-        ("AKIAIOSFODNN7EXAMPLE", False),
-        (f"sha256 = {KEY}", False),
-        ("token = secrets.token_hex(16)", False),
-        ("PASSWORD = 'correct-horse-battery-staple'", False),
-        ("n_tokens: 100000", False),
-        ("secret = evaluated(characterisation)", False),
-    ],
-)
-def test_a_secret_is_found(text: str, found: bool) -> None:
-    assert bool(secrets_in(text)) == found
+def test_a_secret_is_found() -> None:
+    key = "4f9c1b7a" * 8  # put together here, so that this file has none
+    for text in (f"-----BEGIN PRIVATE KEY-----\\n{key}", f"AKIA{'Q7RT' * 4}.", f"ghp_{'aB3x' * 9}", f'"api_key": "{key[:32]}"'):
+        assert secrets_in(text), text
+    assert secrets_in(f"sha256 = {key}; token = secrets.token_hex(16); AKIAIOSFODNN7EXAMPLE") == []
