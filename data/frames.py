@@ -36,7 +36,7 @@ class FrameStack:
     channels: str | None = "first"
 
     def join(self, frames: Frames, lead: int) -> Frames:
-        """[..., B, k, *shape] to one observation each; `lead` counts the axes before k."""
+        """Join [..., B, k, *shape] to one observation each; `lead` counts the axes before k."""
         if self.channels is None:
             return frames
         at = lead
@@ -65,7 +65,7 @@ def frame_stacks(spec: Spec, frames: int, padding: Padding = "zero") -> dict[str
 
 
 def stacked_spec(spec: Spec, frames: int) -> Spec:
-    """The spaces that an algorithm sees when it draws frame stacks; bounds that differ by pixel are dropped."""
+    """Return the spaces that an algorithm sees of frame stacks; bounds that differ by pixel are dropped."""
     stacks, space = frame_stacks(spec, frames), flat_space(spec.observation)
     if not stacks:
         return spec

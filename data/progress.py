@@ -29,7 +29,7 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 def draws_bars(console: Console | None = None) -> bool:
-    """Whether stderr is a terminal, or a notebook with ipywidgets: elsewhere progress is a line now and then."""
+    """Tell whether stderr is a terminal, or a notebook with ipywidgets: elsewhere progress is a line now and then."""
     console = console or Console(stderr=True)
     return console.is_terminal or (console.is_jupyter and importlib.util.find_spec("ipywidgets") is not None)
 

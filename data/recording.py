@@ -58,7 +58,7 @@ class Derivation:
 
 
 def _parts(parent: dict[str, Any]) -> list[dict[str, Any]]:
-    """The parts of a parent that was itself put together; else the parent."""
+    """Return the parts of a parent that was itself put together; else the parent."""
     match parent.get("provenance", parent):
         case {"derived": {"operation": "concat", "parents": list() as parts}}:
             return parts
@@ -80,7 +80,7 @@ def _shallow(provenance: dict[str, Any], most: int = DEEPEST) -> dict[str, Any]:
 
 
 def say_function(function: Any) -> str:
-    """How provenance calls a Python function: it cannot be made again from this."""
+    """Name a Python function in provenance: it cannot be made again from this."""
     module, name = getattr(function, "__module__", "?"), getattr(function, "__qualname__", type(function).__qualname__)
     return f"the function {module}.{name}"
 
@@ -127,7 +127,7 @@ class Recording:
 
     @classmethod
     def of(cls, recording: Recording) -> Self:
-        """The same as it is now, as one of this class; nothing is copied."""
+        """Return the same recording as one of this class; nothing is copied."""
         made = cls.__new__(cls)
         made.__dict__.update(recording.__dict__)
         return made
@@ -160,7 +160,7 @@ class Recording:
 
     @classmethod
     def of_folder(cls, folder: Folder) -> Self:
-        """Those of an open folder, measured when it was written."""
+        """Open the episodes of a folder, measured when it was written."""
         manifest, arrays = folder.manifest, folder.episodes()
         names = ("first_row", "steps", "terminated", "final_recorded", "return")
         made = Recording(
@@ -183,7 +183,7 @@ class Recording:
 
     @property
     def kinds(self) -> Kinds:
-        """The columns' types and entry shapes, which cost nothing to know."""
+        """Types and entry shapes of the columns, which cost nothing to know."""
         return self.source.kinds
 
     @property
@@ -193,17 +193,15 @@ class Recording:
 
     @property
     def n_episodes(self) -> int:
-        """Number of episodes."""
         return len(self.episodes)
 
     @property
     def n_rows(self) -> int:
-        """Transitions and closing rows of its episodes."""
         return self.n_transitions + self.n_episodes
 
     @property
     def is_whole(self) -> bool:
-        """Whether its episodes are all rows of its columns, in their order."""
+        """True where its episodes are all rows of its columns, in their order."""
         return self.episodes.contiguous and self.n_rows == self.source.table(in_order=True).n
 
     def rows(self, *, in_order: bool = True) -> EpisodeRows:
@@ -221,7 +219,7 @@ class Recording:
         return EpisodeRows(self.source.in_place(), self.episodes.first_row, self.episodes.steps)
 
     def tables(self) -> StepTables:
-        """Ranges of its episodes as tables in memory, one at a time; picklable where it lies in folders."""
+        """Return what reads ranges of its episodes as tables; picklable where it lies in folders."""
         return StepTables(self.rows(), self.kinds, self.episodes, piecewise=not all(f.is_mapped for f in self.folders))
 
     @property
@@ -247,12 +245,12 @@ class Recording:
         return self.derivation.provenance() if self.derivation else {}
 
     def to_steps(self) -> StepTable:
-        """The rows of its episodes, in memory; views where they lie there back to back."""
+        """Read its episodes into memory; views where they lie there back to back."""
         return self.tables().read(0, self.n_episodes, self.cuts)
 
     @property
     def folder(self) -> Folder | None:
-        """The open folder that the columns are; None for others. For a view it is the folder of the whole."""
+        """The open folder that the columns are, of a view that of the whole; None for others."""
         from .folder import Folder
 
         return self.source if isinstance(self.source, Folder) else None
@@ -333,10 +331,10 @@ class Recording:
         return self.of_folder(Folder(Place(path)))
 
     def snapshot(self) -> Recording:
-        """What it is now: itself, since only an `MDPDataset` changes."""
+        """Return what it is now: itself, since only an `MDPDataset` changes."""
         return self
 
     def view(self, index: np.ndarray, name: str, operation: str, parameters: Mapping[str, Any]) -> Recording:
-        """The episodes `index` [E] over the same columns, with a note on what chose them."""
+        """Choose the episodes `index` [E] over the same columns, with a note on what chose them."""
         episodes, derivation = self.episodes.subset(index), Derivation(operation, parameters, (self.snapshot(),))
         return Recording(self.source, episodes, name=name, spec=self.spec, environment=self.environment, provenance=derivation)

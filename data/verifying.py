@@ -53,7 +53,7 @@ def verify_folder(folder: Folder) -> None:
 
 
 def _check_episodes(folder: Folder, arrays: Mapping[str, np.ndarray], columns: Mapping[str, np.ndarray]) -> None:
-    """Raises DataError where the table of episodes says something else than the rows."""
+    """Raise DataError where the table of episodes says something else than the rows."""
     first, steps = arrays["first_row"], arrays["steps"]
     closing = np.zeros(len(columns["closing"]), bool)
     closing[first + steps] = True
@@ -70,7 +70,7 @@ def _check_episodes(folder: Folder, arrays: Mapping[str, np.ndarray], columns: M
 
 
 def _differences(told: Any, measured: Any, where: str = "statistics", size: float = 1.0) -> Iterator[str]:
-    """Which numbers are not what the rows come to, beyond rounding; `size` is that of the numbers that were added up."""
+    """Yield which numbers are not what the rows come to, beyond rounding; `size` is that of the numbers that were added up."""
     if isinstance(told, Mapping) and isinstance(measured, Mapping):
         size = max(1.0, *(_size(measured.get(end)) for end in ("min", "max")))
         for key in sorted({*told, *measured}):

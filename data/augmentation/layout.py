@@ -37,12 +37,12 @@ def layouts(space: ObservationSpace, scaled: frozenset[str] = frozenset()) -> di
 
 
 def channels_of(box: Box) -> Channels:
-    """Where the channels of an image are: as the space says of bytes, else on the shorter of the outer axes."""
+    """Find the channels of an image: where the space says so for bytes, else on the shorter of the outer axes."""
     return box.channels or ("last" if len(box.shape) == 3 and box.shape[2] < box.shape[0] else "first")
 
 
 def _top(box: Box) -> float:
-    """The value of white: 255 for bytes, else the upper bound, else 1."""
+    """Return the value of white: 255 for bytes, else the upper bound, else 1."""
     if np.dtype(box.dtype).kind in "iu":
         return 255.0
     bounds = box.bounds()

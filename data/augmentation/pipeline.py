@@ -72,7 +72,7 @@ class AugmentationPipeline(Config):
         top: float | None = None,
         wants: str | None = None,
     ) -> Tensor:
-        """A batch changed by each; `wants` keeps to those of "images" or "vectors". Otherwise as `Augmentation.transform`."""
+        """Apply each augmentation, or those of `wants` ("images" or "vectors"). Arguments as `Augmentation.transform`'s."""
         key = key if isinstance(key, Tensor) else root_key(key, x.device)
         for at, augmentation in enumerate(self.augmentations):
             if wants in (None, augmentation.wants):
@@ -80,7 +80,7 @@ class AugmentationPipeline(Config):
         return x
 
     def check_space(self, space: Any, name: str) -> None:
-        """Raises DataError where nothing in an observation of this space is of the kind that an augmentation changes."""
+        """Raise DataError unless each augmentation finds what it changes in observations of this space."""
         kinds = {layout.wants for layout in layouts(space).values()}
         for augmentation in self.augmentations:
             if augmentation.wants not in kinds:
@@ -91,9 +91,7 @@ class AugmentationPipeline(Config):
     # ---- as d3rlpy calls it
 
     def get_augmentation_types(self) -> list[str]:
-        """The names, in order."""
         return [augmentation.get_type() for augmentation in self.augmentations]
 
     def get_augmentation_params(self) -> list[dict[str, Any]]:
-        """The settings of each, in order."""
         return [augmentation.get_params() for augmentation in self.augmentations]

@@ -55,7 +55,7 @@ def find(text: str) -> Place:
 
 
 def folder_here(name: str) -> Path | None:
-    """The folder of a dataset of the catalog, where it is on this machine; nothing is fetched or made."""
+    """Return the folder of a catalog dataset that is on this machine; nothing is fetched or made."""
     if (entry := catalog().find(name)) is None or state(name, entry) != "dataset":
         return None
     return dataset_folder(name, entry) if entry.folder is None else Path(entry.folder)
@@ -78,7 +78,7 @@ def named(source: str | Path) -> tuple[str, Entry] | None:
 
 
 def nearest(name: str, known: Catalog) -> str:
-    """The end of a sentence on a name that the catalog does not have."""
+    """End a sentence on a name that the catalog lacks."""
     group = name.partition("/")[0]
     names = [*known.single_names(), *(n for family in known.families if len(family) <= _MOST for n in family.names())]
     near = did_you_mean(name, [n for n in names if n.startswith(f"{group}/")] or names)
@@ -120,23 +120,22 @@ def fetch(name: str, entry: Entry, *, patience: Patience | None = None) -> Path:
 
 
 def download_folder(name: str, entry: Entry) -> Path:
-    """Where an entry's files lie once they are downloaded, or are put by hand."""
+    """Return where an entry's downloads lie, also those put there by hand."""
     return cache_root() / "downloads" / f"{name}.{entry.files_key}"
 
 
 def dataset_folder(name: str, entry: Entry) -> Path:
-    """Where the dataset lies that is made of an entry's files, or by its recipe."""
     return cache_root() / "datasets" / f"{name}.{entry.key}"
 
 
 def run_folder(entry: Entry) -> Path:
-    """Where a recipe's run is kept, the same for all of its datasets."""
+    """Return where a recipe's run is kept, which its datasets share."""
     assert entry.environment is not None
     return cache_root() / "recipes" / f"{entry.environment.id}.{entry.run_key}"
 
 
 def state(name: str, entry: Entry) -> Where:
-    """What of an entry is on this machine; a folder that the entry names counts where it is local."""
+    """Tell what of an entry is on this machine; a local folder that it names counts."""
     if entry.folder is not None:
         local = Place(entry.folder).local
         return "dataset" if local is not None and (local / MANIFEST).exists() else ""
@@ -150,7 +149,7 @@ def state(name: str, entry: Entry) -> Where:
 
 
 def with_files(names: Iterable[str], known: Catalog) -> Iterator[str]:
-    """Those of which something may be on this machine: what is downloaded has a folder in the cache then, other places vary."""
+    """Keep the names of which something may be on this machine."""
     downloads = {name for family in known.families if "files" in family.entry for name in family.names()}
     places = [cache_root() / "downloads", cache_root() / "datasets"]
     single = set(known.single_names())
@@ -159,7 +158,7 @@ def with_files(names: Iterable[str], known: Catalog) -> Iterator[str]:
 
 
 def bounded(spec: Spec, entry: Entry) -> Spec:
-    """The spaces with the bounds of actions that the entry knows, where they have none."""
+    """Add the bounds of actions that the entry knows to a spec without any."""
     action = spec.action
     if entry.action_range is None or not isinstance(action, Box) or action.bounds() is not None:
         return spec
@@ -168,7 +167,7 @@ def bounded(spec: Spec, entry: Entry) -> Spec:
 
 
 def _imported(name: str, entry: Entry, folder: Path) -> Recording:
-    """The dataset in memory, without Ray. Raises DataError, which says how to have a file again that cannot be read."""
+    """Read the dataset into memory, without Ray. Raises DataError, which says how to download a broken file again."""
     from ..formats.registry import parts_of, read
     from ..recording import Recording
     from ..storage.schema import infer_spec, kinds_of, largest_numbers
@@ -204,7 +203,6 @@ def _imported(name: str, entry: Entry, folder: Path) -> Recording:
 
 
 def _identity(path: Path, folder: Path, entry: Entry) -> dict[str, Any]:
-    """Where what was read came from, with size and hash: one file, or all of them where they are read as one."""
     files = [file for file in entry.files if folder / file.place == path] if len(entry.files) > 1 else entry.files
     known = [
         {"source": file.url, "bytes": (folder / file.place).stat().st_size, "sha256": sha256_of(folder / file.place)}
@@ -215,7 +213,7 @@ def _identity(path: Path, folder: Path, entry: Entry) -> dict[str, Any]:
 
 @contextmanager
 def alone(folder: Path, waiting: str) -> Generator[None]:
-    """Only one process at a time is inside, for one folder; a killed one leaves the lock to the next."""
+    """Lock a folder for one process; a killed one leaves the lock to the next."""
     with storage_errors("made", folder.parent):
         folder.parent.mkdir(parents=True, exist_ok=True)
     with storage_errors("locked", f"{folder}.lock"):

@@ -31,12 +31,10 @@ class Estimate:
     machine: str = MACHINE
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
         return asdict(self)
 
 
 def estimate(columns: Mapping[str, Column], n_rows: int, action_kind: str) -> Estimate:
-    """From types and shapes of columns, and what actions are, alone."""
     row = {name: np.dtype(c.dtype).itemsize * int(np.prod(c.shape, dtype=np.int64)) for name, c in columns.items()}
     row |= dict.fromkeys(("terminated", "truncated", "closing"), 1)
     whole = {name: size * n_rows for name, size in row.items()}

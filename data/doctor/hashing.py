@@ -14,14 +14,14 @@ _MULTIPLIERS = tuple(_WORD(constant & (2**64 - 1)) for constant in SPLITMIX)
 
 
 def mix(x: np.ndarray) -> np.ndarray:
-    """splitmix64's finaliser on uint64 of any shape."""
+    """Apply splitmix64's finaliser to uint64 of any shape."""
     x = (x ^ (x >> _WORD(30))) * _MULTIPLIERS[0]
     x = (x ^ (x >> _WORD(27))) * _MULTIPLIERS[1]
     return x ^ (x >> _WORD(31))
 
 
 def row_hashes(columns: Iterable[np.ndarray]) -> np.ndarray:
-    """[N] uint64 from columns [N, ...]. -0.0 and 0.0 differ, as their bytes do."""
+    """Hash rows of columns [N, ...] to [N] uint64; -0.0 and 0.0 differ, as their bytes do."""
     total, first = None, 1
     for column in columns:
         words = _words(column)
@@ -35,7 +35,7 @@ def row_hashes(columns: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def _words(column: np.ndarray) -> np.ndarray:
-    """[N, W] uint64 of the bytes of each row, padded with zeros."""
+    """View the bytes of each row as [N, W] uint64, padded with zeros."""
     flat = np.ascontiguousarray(column).reshape(len(column), -1).view(np.uint8)
     if short := -flat.shape[1] % 8:
         flat = np.pad(flat, ((0, 0), (0, short)))
@@ -43,7 +43,7 @@ def _words(column: np.ndarray) -> np.ndarray:
 
 
 def ordered_sums(hashes: np.ndarray, position: np.ndarray, segment: np.ndarray, n_segments: int) -> np.ndarray:
-    """[n_segments] uint64: a hash of each segment's rows in their order; sums of parts of a segment add up."""
+    """Hash each segment's rows in their order, [n_segments] uint64; sums of parts of a segment add up."""
     total = np.zeros(n_segments, _WORD)
     if len(hashes):
         starts = np.flatnonzero(np.r_[True, np.diff(segment) != 0])

@@ -26,7 +26,7 @@ class Behaviour:
 
 
 def behaviour(sample: Sample, bounds: tuple[np.ndarray, np.ndarray] | None) -> Behaviour | None:
-    """Discrete actions from those of the ten nearest states, continuous ones by regression; None for others and for few rows."""
+    """Estimate discrete actions from the ten nearest states, continuous ones by regression; None for other kinds and few rows."""
     if len(sample) < _FEW:
         return None
     if sample.label is not None:
@@ -52,7 +52,7 @@ def behaviour(sample: Sample, bounds: tuple[np.ndarray, np.ndarray] | None) -> B
 
 
 def blocks(sample: Sample) -> np.ndarray:
-    """[M] groups for folds: episodes where there are several, else twenty stretches of the data."""
+    """Group rows for folds, [M]: by episode where there are several, else in twenty stretches."""
     several = len(np.unique(sample.episode)) >= 8
     return np.unique(sample.episode, return_inverse=True)[1] if several else np.arange(len(sample)) * 20 // max(len(sample), 1)
 
@@ -68,7 +68,7 @@ class Coverage:
 
 
 def coverage(sample: Sample) -> Coverage:
-    """Of the sample's observations, each entry in units of its spread."""
+    """Measure the sample's observations, each entry in units of its spread."""
     state = sample.state.astype(np.float64)
     spread = state.std(0)
     moving = (state[:, spread > 1e-6 * np.maximum(np.abs(state).max(0, initial=0), 1e-30)]) if len(state) else state

@@ -26,12 +26,12 @@ class Piece:
     closing: np.ndarray  # [n] bool, by the table of episodes
 
     def rows(self, name: str, shift: int = 0) -> np.ndarray:
-        """[n, ...] of a column; with shift 1 one row later (fewer at the very end of the data)."""
+        """Take [n, ...] of a column, with shift 1 one row later (fewer at the very end of the data)."""
         return self.columns[name][self.before + shift : self.before + shift + self.n]
 
 
 def n_pieces(dataset: Dataset) -> int:
-    """How often `survey` calls `advance`."""
+    """Count the calls of `advance` that `survey` makes."""
     return -(-dataset.n_rows // _rows_at_once(dataset))
 
 
@@ -41,7 +41,6 @@ def _rows_at_once(dataset: Dataset) -> int:
 
 
 def pieces(dataset: Dataset) -> Iterator[Piece]:
-    """All of them."""
     steps, first, rows = np.asarray(dataset.episodes.steps, np.int64), first_rows(dataset), dataset.rows()
     at_once = _rows_at_once(dataset)
     for start in range(0, rows.n, at_once):
@@ -56,6 +55,6 @@ def pieces(dataset: Dataset) -> Iterator[Piece]:
 
 
 def first_rows(dataset: Dataset) -> np.ndarray:
-    """[E] int64: the logical row that each episode begins with."""
+    """Return the logical row that each episode begins with, [E] int64."""
     rows = np.asarray(dataset.episodes.steps, np.int64) + 1
     return np.cumsum(rows) - rows

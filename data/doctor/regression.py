@@ -12,7 +12,7 @@ _CHUNK = 512
 
 
 def unexplained(x: np.ndarray, y: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """The share of the variance of each target that x leaves unexplained, [K]; see `errors`."""
+    """Return the share of each target's variance that x leaves unexplained, [K]; see `errors`."""
     return errors(x, y, group).mean(0)
 
 
@@ -66,7 +66,7 @@ def _features(x: np.ndarray) -> np.ndarray:
 
 
 def neighbours(x: np.ndarray, k: int) -> np.ndarray:
-    """[N, k] int64: the k nearest other rows of [N, D], in units of each entry's spread."""
+    """Find the k nearest other rows of [N, D], in units of each entry's spread: [N, k] int64."""
     spread = x.std(0)
     x = ((x - x.mean(0)) / np.where(spread > 0, spread, 1)).astype(np.float32)
     length = np.square(x).sum(1)

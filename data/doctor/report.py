@@ -51,12 +51,11 @@ class Report:
     sampled: int  # transitions that distributions of rewards, actions and observations are of
 
     def of(self, severity: Severity) -> list[Finding]:
-        """The findings of one severity."""
         return [finding for finding in self.findings if finding.severity == severity]
 
     @property
     def verdict(self) -> str:
-        """How many of each, in words."""
+        """The numbers of errors, warnings and notes, in words."""
         parts = [
             f"{n:,} {word}{'s' * (n != 1)}"
             for word in ("error", "warning", "note")
@@ -65,7 +64,6 @@ class Report:
         return "nothing found" if not parts else parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
         return {
             **{name: getattr(self, name) for name in ("n_entries", "order", "states", "coverage", "sampled")},
             **{name: asdict(getattr(self, name)) for name in ("returns", "steps", "rewards")},
@@ -77,7 +75,7 @@ class Report:
 
 
 def histogram(title: str, values: np.ndarray, second: np.ndarray | None = None, second_title: str = "") -> Histogram:
-    """Of the finite ones of [N] numbers; `second` [N] bool marks a part of them. Few whole numbers get a bin each."""
+    """Count the finite ones of [N] numbers; `second` [N] bool marks a part of them. Few whole numbers get a bin each."""
     good = np.isfinite(values)
     values, second = values[good].astype(np.float64), None if second is None else second[good]
     low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
@@ -94,7 +92,7 @@ def histogram(title: str, values: np.ndarray, second: np.ndarray | None = None, 
 
 
 def bars(title: str, counts: np.ndarray, first: int = 0) -> Histogram:
-    """How often each of a few things was counted, which have numbers from `first` on."""
+    """Draw counts of things that have numbers from `first` on."""
     edges, labels = np.arange(first, first + len(counts) + 1) - 0.5, map(str, range(first, first + len(counts)))
     return Histogram(title, tuple(map(float, edges)), tuple(map(int, counts)), labels=tuple(labels), whole=True)
 
@@ -102,7 +100,6 @@ def bars(title: str, counts: np.ndarray, first: int = 0) -> Histogram:
 def draw(
     survey: Survey, findings: Sequence[Finding], behaviour: Behaviour | None, coverage: Coverage, estimate: Estimate
 ) -> Report:
-    """The report on a survey."""
     episodes, sample = survey.dataset.episodes, survey.sample
     terminated = np.asarray(episodes.terminated)
     returns = np.asarray(episodes.returns, np.float64)

@@ -41,7 +41,7 @@ class Sample:
 
 
 def chosen(n: int, m: int, name: str) -> np.ndarray:
-    """[min(n, m)] int64: one number from each of m equal parts of 0 … n - 1, ascending; the same for the same arguments."""
+    """Choose one number from each of m equal parts of 0 … n - 1, ascending and always the same: [min(n, m)] int64."""
     if n <= m:
         return np.arange(n)
     from ..random import fold, root_key, uniform  # of torch, which takes a second to import
@@ -82,7 +82,6 @@ class Sampler:
         self._first: list[np.ndarray] = []
 
     def add(self, piece: Piece) -> None:
-        """The chosen rows of a piece."""
         if len(begins := np.flatnonzero((piece.position == 0) & (piece.episode < FIRST))):
             self._first.append(self._features(piece, begins + piece.before))
         a, b = np.searchsorted(self._rows, [piece.start, piece.start + piece.n])
@@ -116,7 +115,6 @@ class Sampler:
         return np.concatenate(parts, 1)
 
     def result(self) -> Sample:
-        """What was gathered."""
         whole = {key: np.concatenate([part[key] for part in self._parts]) for key in self._parts[0]}
         action, leaf = whole["action"], self._leaves["action"]
         return Sample(
@@ -134,7 +132,7 @@ class Sampler:
 
 
 def _numbers(values: np.ndarray, leaf: Leaf | None) -> np.ndarray:
-    """[N, D] float32 from values [N, ...]: one of few kinds as zeros and a one, all else as it is."""
+    """Flatten values [N, ...] to [N, D] float32: few kinds as zeros and a one, all else as it is."""
     nvec = (leaf.n,) if isinstance(leaf, Discrete) else leaf.nvec if isinstance(leaf, MultiDiscrete) else ()
     flat = values.reshape(len(values), -1)
     if nvec and leaf.start:  # pyright: ignore[reportAttributeAccessIssue, reportOptionalMemberAccess]

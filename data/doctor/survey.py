@@ -44,17 +44,15 @@ class Column:
 
     @property
     def std(self) -> np.ndarray:
-        """Population standard deviation of each entry."""
         assert self.moments is not None
         return np.sqrt(self.moments.squares / max(self.moments.count, 1))
 
     @property
     def is_vector(self) -> bool:
-        """Whether entries are counted one by one."""
         return len(self.shape) <= 1
 
     def add(self, values: np.ndarray, steps: np.ndarray, first_row: int) -> None:
-        """Rows of a piece; `steps` is false for closing rows."""
+        """Add rows of a piece; `steps` is false for closing rows."""
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             good = np.isfinite(values).reshape(len(values), -1).all(1)
             if self.first_bad is None:
@@ -74,7 +72,7 @@ class Column:
 def _count(
     values: np.ndarray, extreme: np.ndarray, overall: np.ndarray, before: np.ndarray | None, counted: np.ndarray
 ) -> np.ndarray:
-    """How many rows hold the overall extreme of each entry: those of this piece, and those before where it was theirs too."""
+    """Count rows with the overall extreme of each entry: of this piece, and of earlier ones that shared it."""
     fresh = np.where(extreme == overall, np.count_nonzero(values == extreme, axis=0), 0)
     return np.atleast_1d(fresh if before is None else fresh + np.where(before == overall, counted, 0).reshape(fresh.shape))
 
@@ -102,12 +100,11 @@ class Survey:
 
     @property
     def observations(self) -> dict[str, Column]:
-        """Columns of observations."""
         return {name: column for name, column in self.columns.items() if is_observation(name)}
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Low and high of continuous actions, [A] each; None where they are discrete or one is not known."""
+        """Low and high of continuous actions, [A] each; None where they are discrete or unknown."""
         return action_bounds(self.dataset)
 
     @cached_property
@@ -127,28 +124,27 @@ class Survey:
         return bool(next_one > any_one / 2)
 
     def entries(self, column: str, n: int) -> list[str]:
-        """The n entries of a column as a person finds them: by their names, or numbers."""
+        """Name the n entries of a column as a person finds them."""
         return [f"{column} {name}".strip() for name in self.dataset.spec.entry_names(column, n)]
 
     def place(self, row: int) -> str:
-        """A logical row, as a person finds it."""
+        """Name a logical row by its step and episode."""
         first = first_rows(self.dataset)
         episode = int(np.searchsorted(first, row, side="right")) - 1
         return f"step {row - int(first[episode]):,} of episode {episode:,}"
 
 
 def is_observation(name: str) -> bool:
-    """Whether a column holds observations."""
     return name.partition("/")[0] == "observation"
 
 
 def first_action(spec: Spec) -> int:
-    """The number of the first of discrete actions; 0 of others."""
+    """Return the number of the first discrete action; 0 for other kinds."""
     return spec.action.start if isinstance(spec.action, Discrete) else 0
 
 
 def action_bounds(dataset: Dataset) -> tuple[np.ndarray, np.ndarray] | None:
-    """Finite bounds of continuous actions, [A] each."""
+    """Return finite bounds of continuous actions, [A] each."""
     space = dataset.spec.action
     bounds = space.bounds() if isinstance(space, Box) else None
     if bounds is None or not all(np.isfinite(bound).all() for bound in bounds):

@@ -13,7 +13,7 @@ from .blocks import observation_columns
 
 
 def only_array(dataset: Dataset, format: str) -> None:
-    """Refuses observations of parts where a format has one array. Raises ConfigError."""
+    """Raise ConfigError for observations of parts where a format has one array."""
     if parts := sorted(set(observation_columns(dataset)) - {""}):
         raise ConfigError(
             f"The observations have parts ({', '.join(parts)}), and {format} holds one array: say format=minari, or parquet."
@@ -42,12 +42,11 @@ def final_observations(dataset: Dataset) -> tuple[bool, list[str]]:
 
 
 def left_out(columns: Iterable[str]) -> list[str]:
-    """A sentence on columns for which a format has no place."""
     names = sorted(columns)
     return [f"Left out, having no place in the format: {', '.join(names)}."] if names else []
 
 
 def others(dataset: Dataset) -> list[str]:
-    """Columns that are neither part of a transition, nor `action_mask`, nor `log_prob`, nor `info/NAME`."""
+    """List columns that are neither part of a transition, nor `action_mask`, `log_prob` or `info/NAME`."""
     own = {"action", "reward", "terminated", "truncated", "closing", "log_prob", ACTION_MASK}
     return [name for name in dataset.kinds if name not in own and name.partition("/")[0] not in ("observation", "info")]

@@ -83,6 +83,6 @@ def write_d4rl(dataset: Dataset, target: str | Path, *, overwrite: bool = False,
 
 
 def _chunks(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
-    """About 1 MiB of rows."""
+    """Return chunks of about 1 MiB of rows."""
     row = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
     return (min(shape[0], max(1, (1 << 20) // max(row, 1))), *shape[1:])

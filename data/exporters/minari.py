@@ -101,7 +101,7 @@ def _write(file: h5py.File, block: Block, groups: dict[str, str]) -> None:
 
 
 def _groups(space: ObservationSpace, column: str, place: str) -> Iterator[tuple[str, str]]:
-    """Columns of the leaves of a space, and where HDF5 has them."""
+    """Yield the columns of a space's leaves, and where HDF5 has them."""
     match space:
         case Dict():
             for key, part in space.spaces.items():

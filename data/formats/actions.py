@@ -89,7 +89,6 @@ def _scaled(space: Box, factor: Array) -> Box:
 
 
 def _held(column: Array, imported: Imported, source: str, actions: str, spec: Spec | None) -> tuple[Array, int]:
-    """Actions clipped to bounds and how many were changed, or a refusal of the first that would be."""
     space = (spec or imported.spec or Spec(observation=Box(shape=()), action=Box(shape=()))).action
     bounds = space.bounds() if isinstance(space, Box) else None
     if bounds is None:

@@ -29,12 +29,11 @@ class Batch:
         return len(self.columns["rewards"])
 
     def tree(self, word: str) -> Leaves:
-        """The parts of observations by key; a single one is called ""."""
+        """Return the parts of observations by key; a single one is called ""."""
         return {name.partition("/")[2]: column for name, column in self.columns.items() if name.partition("/")[0] == word}
 
 
 def part(word: str, key: str) -> str:
-    """What the column of a part is called."""
     return f"{word}/{key}" if key else word
 
 
@@ -72,7 +71,6 @@ def batch_of(
 
 
 def joined(parts: Sequence[Batch], source: str) -> Batch:
-    """One batch of several, in their order, with the infos that all have."""
     columns = join([part.columns for part in parts], [part.source for part in parts])
     names = [name for name in parts[0].infos if all(name in part.infos for part in parts)]
     return Batch(source, columns, {name: np.concatenate([part.infos[name] for part in parts]) for name in names})
@@ -85,7 +83,7 @@ def imported(
     notes: Sequence[str] = (),
     on_actions: Callable[[Array], list[str]] = lambda actions: [],
 ) -> Imported:
-    """Steps in the order of their episodes. `on_actions` gives notes on the actions."""
+    """Put steps in the order of their episodes; `on_actions` gives notes on the actions."""
     source, notes = batch.source, list(notes)
     order, last = _order(batch)
     batch = Batch(source, *({k: column[order] for k, column in columns.items()} for columns in (batch.columns, batch.infos)))
@@ -145,7 +143,7 @@ def _order(batch: Batch) -> tuple[Any, Array]:
 
 
 def _by_appearance(codes: Array, values: Array) -> Array:
-    """New codes for pairs of a code and a value, numbered as they appear first."""
+    """Code pairs of a code and a value, numbered as they appear first."""
     _, values = np.unique(values, return_inverse=True)
     _, first, inverse = np.unique(codes * (int(values.max()) + 1) + values, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[inverse]

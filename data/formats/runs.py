@@ -29,7 +29,7 @@ class Runs:
     extra: Mapping[str, Array]  # further columns, [N, ...]
 
     def steps(self, source: str, timeout_at: int | None = None) -> tuple[StepTable, list[str]]:
-        """The table, and notes. A flag within an episode ends it there: the next row's observation is its final one."""
+        """Build the table, and notes; a flag within an episode ends it there, the next row's observation being its final one."""
         terminated, truncated = self.terminated, (self.truncated | self.last) & ~self.terminated
         notes: list[str] = []
         if timeout_at is not None:
@@ -58,12 +58,12 @@ class Runs:
 
 
 def _after(mask: Array, following: Array, recorded: Array) -> Array:
-    """Masks of final observations; all actions are legal where there is none."""
+    """Return masks of final observations; all actions are legal where there is none."""
     return np.where(recorded[:, None], mask[following], np.ones_like(mask[:1]))
 
 
 def ends_of(rows: Array, steps: Array) -> tuple[Array, Array]:
-    """`final` [R] and `last` [N] of episodes with so many rows of observations and so many steps: as many, or one fewer."""
+    """Mark final observations [R] and last steps [N] of episodes with as many rows of observations as steps, or one more."""
     final, last = np.zeros(int(rows.sum()), bool), np.zeros(int(steps.sum()), bool)
     final[np.cumsum(rows)[rows > steps] - 1] = True
     last[np.cumsum(steps) - 1] = True
@@ -71,7 +71,7 @@ def ends_of(rows: Array, steps: Array) -> tuple[Array, Array]:
 
 
 def join(parts: list[dict[str, Array]], names: list[str]) -> dict[str, Array]:
-    """The arrays of all episodes (`parts`, whose `names` errors say) by name, one after the other; all have the same."""
+    """Concatenate the arrays of all episodes by name; all must have the same. Errors call the episodes `names`."""
     first = parts[0]
     for part, name in zip(parts, names, strict=True):
         if odd := sorted(part.keys() ^ first.keys()):
@@ -84,7 +84,7 @@ def join(parts: list[dict[str, Array]], names: list[str]) -> dict[str, Array]:
 
 
 def join_actions(source: str, leaves: Mapping[str, Array]) -> tuple[Array, list[str]]:
-    """Actions that are one array, or the entries of several arrays of floats side by side [N, A], with a note on their order."""
+    """Join actions that are several arrays of floats side by side, [N, A], with a note on their order."""
     if len(leaves) == 1:
         return next(iter(leaves.values())), []
     if whole := [name for name, array in leaves.items() if array.dtype.kind not in "f"]:

@@ -50,11 +50,9 @@ class Content:
 
     @property
     def bytes(self) -> int:
-        """Of all columns."""
         return sum(self.column_bytes(name) for name in self.kinds)
 
     def column_bytes(self, name: str) -> int:
-        """Of one column."""
         dtype, shape = self.kinds[name]
         return self.rows * np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64))
 
@@ -115,7 +113,7 @@ def _columns_of(content: Content, write: Write, copies: int, cache: Path | None)
 
 
 def _build(content: Content, write: Write, entry: Path, copies: int) -> None:
-    """Writes the map aside and renames it. The lock of `entry` is held, so what lies aside is a killed process's."""
+    """Write the map aside and rename it. The lock of `entry` is held, so what lies aside is a killed process's."""
     aside = Path(f"{entry}{BUILDING}")
     shutil.rmtree(aside, ignore_errors=True)
     make_room(aside, content.bytes, copies)
@@ -145,7 +143,7 @@ def _write_rows(rows: Rows, content: Content, aside: Path) -> None:
 
 
 def _write_columns(shards: ShardFiles, aside: Path) -> None:
-    """Shards side by side, since a store answers many at once; each has its place in the columns."""
+    """Write shards side by side, since a store answers many at once; each has its place in the columns."""
     with ExitStack() as stack:
         files = {name: stack.enter_context((aside / file_name(name)).open("wb")) for name in shards.kinds}
 
@@ -164,7 +162,7 @@ def _write_columns(shards: ShardFiles, aside: Path) -> None:
 
 
 def _open(entry: Path, content: Content) -> dict[str, np.ndarray] | None:
-    """The map's columns, or None where it is missing, incomplete, or was changed since it was built."""
+    """Map the columns; None where the map is missing, incomplete, or was changed since it was built."""
     held = use(entry)
     if held is None:
         return None
@@ -189,14 +187,14 @@ def _open(entry: Path, content: Content) -> dict[str, np.ndarray] | None:
 
 
 def _plan(entry: Path, content: Content) -> dict[str, Any]:
-    """What tells later whether a map is as it was built. It is not synced to disk, so each machine looks at it once a start."""
+    """Record what tells later whether a map is as it was built. It is not synced, so each machine looks at it once a start."""
     files = {name: [file.stat().st_size, file.stat().st_mtime_ns] for name, file in _files(entry, content).items()}
     size = sum(size for size, _ in files.values())
     return {"version": VERSION, "bytes": size, "rows": content.rows, "boots": [boot()], "files": files}
 
 
 def boot() -> str:
-    """Differs from one start of the machine to the next; where that is not known, from call to call."""
+    """Identify this start of the machine; where that is not known, another value at each call."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -214,7 +212,6 @@ def _map(file: Path, content: Content, name: str, held: Use) -> np.ndarray:
 
 
 def _is_whole(column: np.ndarray, content: Content, name: str) -> bool:
-    """Whether a column whose file was touched still has the bytes that it was built with."""
     return column_digest(digest(column[k : k + BLOCK]) for k in range(0, len(column), BLOCK)) == content.digests[name]
 
 
@@ -223,5 +220,5 @@ def _files(entry: Path, content: Content) -> dict[str, Path]:
 
 
 def file_name(column: str) -> str:
-    """The file of a column: `observation%2Fcamera.raw` for `observation/camera`."""
+    """Name the file of a column: `observation%2Fcamera.raw` for `observation/camera`."""
     return f"{quote(column, safe='')}.raw"

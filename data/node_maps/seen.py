@@ -40,7 +40,7 @@ def check_once(path: Path, shard: Shard, label: str) -> None:
 
 
 def note_seen(path: Path, shard: Shard) -> None:
-    """Keeps that a local shard is what was written, for `check_once`."""
+    """Note that a local shard is what was written, for `check_once`."""
     _seen[path] = now = _state(path, shard)
     if shard.bytes >= _NOTED:
         with suppress(OSError, D3rayError):  # a cache that cannot be written: others compare it anew

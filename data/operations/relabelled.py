@@ -65,7 +65,7 @@ class Transform:
         self._try(kinds)
 
     def _parameters(self, function: Callable[..., Any]) -> tuple[str, ...] | None:
-        """The fields that a function asks for by name; None: it takes the four, in order."""
+        """Return the fields that a function asks for by name; None: it takes the four, in order."""
         try:
             names = tuple(inspect.signature(function).parameters)
         except (TypeError, ValueError):
@@ -81,7 +81,7 @@ class Transform:
         return None
 
     def __call__(self, fields: Mapping[str, np.ndarray], n: int) -> np.ndarray:
-        """[n] float32, from fields [n, …] by name."""
+        """Work out [n] float32 from fields [n, …] by name."""
         if self.expression is not None:
             found = self.expression(fields)
         else:
@@ -97,7 +97,7 @@ class Transform:
             return np.broadcast_to(found, (n,)).astype(np.float32)
 
     def _try(self, kinds: Kinds) -> None:
-        """An expression on one row of zeros, so that a wrong subscript is said before any work."""
+        """Try an expression on one row of zeros, so that a wrong subscript is said before any work."""
         if self.expression is not None:
             fields = {name: np.zeros((1, *shape), dtype) for name, (dtype, shape) in kinds.items()}
             following = {f"next_{name}": value for name, value in fields.items() if name.split("/")[0] == "observation"}
@@ -159,7 +159,7 @@ class RelabelledRows:
 
     @cached_property
     def whole(self) -> np.ndarray:
-        """[n] float32: all rewards; mapped from an unnamed file of the cache folder where columns are on disk."""
+        """All rewards, [n] float32, mapped from an unnamed file of the cache folder where columns are on disk."""
         blocks = (self._rewards(k) for k in range(-(-self.n // self._rows_at_once)))
         if not self._on_disk:
             return read_only(np.concatenate([np.zeros(0, np.float32), *blocks]))
@@ -173,7 +173,7 @@ class RelabelledRows:
             return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.float32)
 
     def _rewards(self, k: int) -> np.ndarray:
-        """Block `k` of the rewards, with zeros in closing rows and outside the episodes."""
+        """Return block `k` of the rewards, with zeros in closing rows and outside the episodes."""
         if self._block is None or self._block[0] != k:
             self._block = k, self._work_out(k * self._rows_at_once, min((k + 1) * self._rows_at_once, self.n))
         return self._block[1]
@@ -217,7 +217,7 @@ class _Spans:
         self.returns = episodes.returns[order] if returns else None
 
     def between(self, start: int, stop: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Rows [n] of transitions from `start` to `stop - 1`, and what each one's episode says."""
+        """Return rows [n] of transitions from `start` to `stop - 1`, and fields of each one's episode."""
         ends = self.first + self.steps
         i, j = int(np.searchsorted(ends, start, side="right")), int(np.searchsorted(self.first, stop))
         low, high = np.maximum(self.first[i:j], start), np.minimum(ends[i:j], stop)
@@ -235,17 +235,14 @@ class Relabelled:
 
     @property
     def kinds(self) -> Kinds:
-        """Those of the source."""
         return self._source.kinds
 
     @property
     def folders(self) -> tuple[Folder, ...]:
-        """Those of the source."""
         return self._source.folders
 
     @property
     def in_memory(self) -> bool:
-        """As the source."""
         return self._source.in_memory
 
     @cached_property
@@ -253,7 +250,7 @@ class Relabelled:
         return _Spans(self._episodes, returns="return" in self._transform.names)
 
     def columns(self) -> Columns:
-        """The source's, and new rewards: in memory where the source is, else mapped from an unnamed file (4 bytes a row)."""
+        """Return the source's columns with new rewards: in memory where the source is, else mapped from an unnamed file."""
         return self._columns
 
     @cached_property
@@ -265,11 +262,10 @@ class Relabelled:
         return self._rows(self._source.table(in_order=True), in_order=True)
 
     def table(self, *, in_order: bool) -> Table:
-        """The source's rows, rewards worked out as they are read."""
         return self._rows(self._source.table(in_order=in_order), in_order=in_order)
 
     def in_place(self) -> Table:
-        """The source's rows, in any order; the rewards of all are worked out at once. Raises DataError as a folder's."""
+        """Open the rows in any order; all rewards are worked out at once. Raises DataError as a folder's."""
         return self._rows(self._source.in_place(), in_order=False)
 
     def _rows(self, table: Table, *, in_order: bool) -> RelabelledRows:
@@ -277,7 +273,7 @@ class Relabelled:
         return RelabelledRows(table, self._spans, self.kinds, self._transform, in_order=in_order, on_disk=on_disk)
 
     def returns(self) -> np.ndarray:
-        """[E] float64: sums of the new rewards of the episodes, which are all worked out for it."""
+        """Sum the new rewards of each episode, [E] float64; all are worked out for it."""
         rewards, episodes = self._whole.whole, self._episodes
         ends = np.cumsum(episodes.steps)
         found = [np.zeros(0)]
@@ -321,7 +317,7 @@ def relabel(dataset: Recording, reward: Reward) -> Recording:
 
 
 def _field(fields: Mapping[str, np.ndarray], name: str) -> Any:
-    """A field as a function gets it: dicts of observations as dicts."""
+    """Return a field as a function gets it: dicts of observations as dicts."""
     prefix = "next_" if name == "next_observation" else ""
     if name in ("observation", "next_observation"):
         return observations_of({key.removeprefix(prefix): v for key, v in fields.items() if key.startswith(name)}, slice(None))

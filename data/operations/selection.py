@@ -48,7 +48,7 @@ def keep(dataset: Recording, condition: Keep) -> Recording:
 
 
 def episode_fields(episodes: Episodes, names: frozenset[str] | Sequence[str] = FIELDS) -> dict[str, np.ndarray]:
-    """[E] each: what expressions over episodes may use, of it what `names` says."""
+    """Return those of the fields of episodes, [E] each, that `names` says."""
     fields: dict[str, Callable[[], np.ndarray]] = {
         "return": lambda: episodes.returns,
         "steps": lambda: episodes.steps,
@@ -84,7 +84,7 @@ def take(dataset: Recording, which: int | Sequence[int] | np.ndarray) -> Recordi
 
 
 def shuffle(dataset: Recording, seed: int) -> Recording:
-    """All episodes in an order that the seed decides, the same on any machine."""
+    """Put all episodes in an order that the seed decides, the same on any machine."""
     return dataset.view(shuffled(dataset.n_episodes, seed, "shuffle"), f"{dataset.name} (shuffled)", "shuffle", {"seed": seed})
 
 
@@ -141,7 +141,7 @@ def split(dataset: Recording, shares: float | Sequence[float], seed: int) -> tup
 
 
 def _cuts(shares: list[float], n: int, name: str) -> np.ndarray:
-    """Where to cut n shuffled episodes so that every part has one."""
+    """Cut n shuffled episodes so that every part has one."""
     if len(shares) < 2 or not all(0 < share < 1 for share in shares) or abs(sum(shares) - 1) > 1e-6:
         raise ConfigError(f"The shares of a split are {shares}; give two or more above 0 that add up to 1.")
     if n < len(shares):
@@ -175,7 +175,7 @@ def folds(dataset: Recording, k: int, seed: int) -> Iterator[tuple[Recording, Re
 
 
 def shuffled(n: int, seed: int, purpose: str) -> np.ndarray:
-    """[n] int64: 0 … n - 1 in an order that (seed, purpose) decides."""
+    """Put 0 … n - 1 in an order that (seed, purpose) decides: [n] int64."""
     from ..random import bits, fold, root_key
 
     return np.argsort(bits(fold(root_key(seed), purpose), n).numpy(), kind="stable")

@@ -36,7 +36,7 @@ def columns_of(observation: Any, spaces: Mapping[str, Leaf], n: int, *, final: b
 
 
 def one(values: Any) -> Any:
-    """Values of one environment with the axis of environments."""
+    """Add the axis of environments to the values of one."""
     if isinstance(values, Masked):
         return Masked(one(values.observation), one(values.action_mask))
     if isinstance(values, Mapping):

@@ -23,7 +23,7 @@ _SHARE = 0.5  # of what is free on a device, for columns: networks, activations 
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes that tensors of this process may still take on a device, of its share of it; None where that is not known."""
+    """Return the bytes that this process may still take on a device, of its share of it; None where that is not known."""
     if device.type != "cuda":
         return None
     device = find_device(device)  # the share of a device without an index is refused
@@ -34,7 +34,7 @@ def free_memory(device: torch.device) -> int | None:
 
 
 def columns_fit(n_bytes: int, free: int | None) -> bool:
-    """Whether columns are copied to a device: they take at most half of what is free there, or that is not known."""
+    """Decide whether columns are copied to a device: they take at most half of what is free there, or that is not known."""
     return free is None or n_bytes <= _SHARE * free
 
 
@@ -93,13 +93,12 @@ class Sampler:
     def _open_windows(
         self, td_steps: int = 1, bootstrap: bool = True, frames: int = 1, until: Until = "observation", ahead: int = 0
     ) -> Any:
-        """The transitions that may be drawn."""
         if self.grows:
             return self.source.windows(td_steps, frames, until, ahead)
         return Windows(self.source, td_steps, bootstrap=bootstrap, until=until, device=self.columns_device)
 
     def between_epochs(self, epoch: int) -> None:
-        """A dataset does not change, and a buffer renews itself as steps are appended."""
+        """Do nothing: a dataset does not change, and a buffer renews itself as steps are appended."""
 
     def along(self, steps: Tensor) -> list[Any] | None:
         """The batches of gradient steps [K] that lie on the columns' device, as a program of tensors.
@@ -110,7 +109,7 @@ class Sampler:
 
     @property
     def fixed(self) -> Hashable:
-        """What is a constant of the program that `along` makes: where it is another, so is the program."""
+        """Constants of the program that `along` makes: where they are others, so is the program."""
         return None
 
     def numbers(self, step: int) -> Tensor:
@@ -129,11 +128,10 @@ class Sampler:
         return self._hashes[1][at]
 
     def _draw(self, steps: Tensor) -> Tensor:
-        """[len(steps), (S,) B] int64, not negative; their remainders are what the batches of `steps` have."""
+        """Draw [len(steps), (S,) B] int64, not negative; their remainders are what the batches of `steps` have."""
         return shift_right(bits(self._keys(steps), self.batch_size), 1)
 
     def _keys(self, steps: Tensor) -> Tensor:
-        """[len(steps), (S)] keys of some steps."""
         return fold(self._key, steps if self._key.ndim == 0 else steps[:, None])
 
     def _size(self) -> int:
@@ -143,13 +141,13 @@ class Sampler:
         return n
 
     def _step(self, step: int | None) -> int:
-        """The step that is asked for; None: the one after the last that was drawn without being named."""
+        """Return the step that is asked for; None: the one after the last that was drawn without being named."""
         if step is None:
             step, self._next = self._next, self._next + 1
         return step
 
     def _discount(self) -> Tensor:
-        """γ where the columns are; it is copied there when it was written, since a copy at every draw would wait for the device."""
+        """Return γ where the columns are, copied when it was written: a copy at every draw would wait for the device."""
         if self._gamma.device == self.columns_device:
             return self._gamma
         if self._copied is None or self._copied[0] != self._gamma._version:
@@ -157,7 +155,7 @@ class Sampler:
         return self._copied[1]
 
     def _moved(self, batch: Any) -> Any:
-        """What was gathered on the host, on the batch's device."""
+        """Move what was gathered on the host to the batch's device."""
         if self.columns_device == self.device:
             return batch
         return pytree.tree_map(lambda part: part.to(self.device) if isinstance(part, Tensor) else part, batch)

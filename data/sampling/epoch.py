@@ -35,7 +35,7 @@ class EpochSampler(TransitionSampler):
             raise ConfigError("Epochs are those of a dataset: a replay buffer changes while it is drawn from.")
 
     def along(self, steps: Tensor) -> None:
-        """None: how far an order's walk goes is read from values."""
+        """Return None: how far an order's walk goes is read from values."""
         return
 
     def _draw(self, steps: Tensor) -> Tensor:

@@ -21,25 +21,19 @@ class Growing(Protocol):
     n_envs: int
 
     @property
-    def columns(self) -> Mapping[str, np.ndarray]:
-        """Rings of rows, overwritten in place."""
-        ...
+    def columns(self) -> Mapping[str, np.ndarray]: ...
 
     def windows(self, td_steps: int = 1, frames: int = 1, until: Until = "observation", ahead: int = 0) -> Any:
-        """The transitions that may be drawn now, alike to `Windows` in what samplers use."""
+        """Return the transitions that may be drawn now, alike to `Windows` in what samplers use."""
         ...
 
     def whole(self, bootstrap: bool = False) -> Any:
-        """The finished episodes that may be drawn now, alike to `Runs`."""
+        """Return the finished episodes that may be drawn now, alike to `Runs`."""
         ...
 
-    def episode(self, slot: int) -> Episode:
-        """The finished episode whose first row lies at `slot`."""
-        ...
+    def episode(self, slot: int) -> Episode: ...
 
-    def finished_rows(self, env: int = 0, since: int = 0) -> tuple[np.ndarray, int]:
-        """[T] int64: the rows with an environment's finished episodes; and `since` of a later call, for new ones."""
-        ...
+    def finished_rows(self, env: int = 0, since: int = 0) -> tuple[np.ndarray, int]: ...
 
 
 Experience = Recording | Growing
@@ -56,7 +50,7 @@ def needed_columns(source: Experience, extra: Sequence[str]) -> Mapping[str, np.
 
 
 def needed_names(there: Iterable[str], extra: Sequence[str]) -> list[str]:
-    """Of columns that are there the names of those that a batch is made of. Raises DataError as `needed_columns`."""
+    """Name those of the columns that a batch is made of. Raises DataError as `needed_columns`."""
     names = list(there)
     for name in extra:
         if name not in names:

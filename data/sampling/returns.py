@@ -50,7 +50,7 @@ def returns_to_go(
 
 
 def range_of_returns(dataset: Any, gamma: float, transform: RewardTransform | None) -> tuple[float, float]:
-    """The least and the largest discounted return from any step of a dataset on, of rewards that are transformed."""
+    """Return the least and the largest discounted return from any step on, of rewards that are transformed."""
     reward = np.asarray(dataset.columns["reward"], np.float64)
     if transform is not None:
         reward = transform.transform(torch.from_numpy(reward)).numpy()
@@ -115,7 +115,6 @@ class ReturnsToGo:
         self._summed: list[int]  # of each ring of a buffer, how many rows
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """[..., (S,) B] at rows of that shape."""
         grows = not hasattr(self._source, "episodes")
         known = self._gamma._version, self._windows.version if grows else 0
         if known != self._known:
@@ -128,7 +127,7 @@ class ReturnsToGo:
         return self._table.index_select(0, rows.reshape(-1)).reshape(rows.shape)
 
     def _begin(self, grows: bool) -> None:
-        """Makes the table; of a dataset it is then whole."""
+        """Make the table; of a dataset it is then whole."""
         source, each = self._source, self._gamma.double().reshape(-1).tolist()
         n, self._gammas = len(source.columns["reward"]), sorted(set(each))
         self._offset = torch.tensor([[self._gammas.index(gamma) * n] for gamma in each], device=self._device)
@@ -142,7 +141,7 @@ class ReturnsToGo:
         self._table = torch.from_numpy(table.reshape(-1)).to(self._device)  # the same memory, on the host
 
     def _follow(self) -> None:
-        """Sums the episodes that have ended since."""
+        """Sum the episodes that have ended since."""
         source, table = self._source, self._table.numpy().reshape(len(self._gammas), -1)
         for e, since in enumerate(self._summed):
             slots, self._summed[e] = source.finished_rows(e, since)
@@ -154,7 +153,7 @@ class ReturnsToGo:
                 self._sum(table, slots, source.columns["reward"][slots], first[there], (ends - first)[there], cut)
 
     def _sum(self, table: np.ndarray, at: Any, reward: np.ndarray, first: np.ndarray, steps: np.ndarray, cut: np.ndarray) -> None:
-        """Writes what the rewards [rows] of episodes sum to into the columns `at` of the table."""
+        """Write what the rewards [rows] of episodes sum to into the columns `at` of the table."""
         scaled = np.array(reward, np.float64)
         if self._transform is not None:
             scaled = self._transform.transform(torch.from_numpy(scaled)).numpy()

@@ -38,16 +38,14 @@ class Tree:
 
     @property
     def values(self) -> np.ndarray:
-        """[T, n] the numbers, a view."""
         return self._numbers[:, : self.n]
 
     @property
     def total(self) -> np.ndarray:
-        """[T]: the sum of each row, or its least."""
+        """The sum of each row, or its least, [T]."""
         return self._numbers[:, self._starts[-2]]
 
     def at(self, index: np.ndarray) -> np.ndarray:
-        """[T, K] the numbers at `index` [T, K]."""
         return self._flat.take(index + self._rows)
 
     def set(self, index: np.ndarray, values: np.ndarray) -> None:
@@ -59,7 +57,6 @@ class Tree:
         _set(self._numbers, self._starts, self._least, self.n, np.array(index, np.int64), np.array(values, np.float64))
 
     def fill(self, values: np.ndarray) -> None:
-        """Replaces all numbers, [T, n]."""
         self._numbers[:, : self.n] = values
         reduce = np.minimum.reduce if self._least else np.add.reduce
         for first, last in zip(self._starts[:-2], self._starts[1:-1], strict=True):
@@ -82,7 +79,7 @@ class SumTree(Tree):
 
 
 def _aligned(rows: int, width: int) -> np.ndarray:
-    """[rows, width] whose groups each lie in one line of a processor's cache."""
+    """Allocate [rows, width] whose groups each lie in one line of a processor's cache."""
     memory = np.empty(rows * width + 8)
     skipped = -memory.ctypes.data // 8 % 8
     return memory[skipped : skipped + rows * width].reshape(rows, width)
@@ -90,7 +87,7 @@ def _aligned(rows: int, width: int) -> np.ndarray:
 
 @compiled
 def _set(numbers: Any, starts: Any, least: Any, n: Any, index: Any, values: Any) -> None:
-    """`index` is overwritten."""
+    """Set values and their sums; `index` is overwritten."""
     for t in range(len(index)):
         row, at = numbers[t], index[t]
         for k in range(len(at)):
@@ -109,7 +106,7 @@ def _set(numbers: Any, starts: Any, least: Any, n: Any, index: Any, values: Any)
 
 @compiled
 def _find(numbers: Any, starts: Any, share: Any) -> Any:
-    """`share` is overwritten."""
+    """Find where shares lie; `share` is overwritten."""
     found = np.zeros(share.shape, np.int64)
     for t in range(len(share)):
         row, at, rest = numbers[t], found[t], share[t]

@@ -152,7 +152,7 @@ class TransitionSampler(Sampler):
         return None if self._gather.returns is None else self._gamma._version  # a table of returns follows γ
 
     def at(self, numbers: Tensor) -> Batch:
-        """The transitions of these numbers, [..., B] int64 from 0 to `n_windows` - 1, in the order of the source."""
+        """Gather the transitions of these numbers, [..., B] int64 from 0 to `n_windows` - 1, in the order of the source."""
         return self._moved(self._batch(numbers))
 
     def _draw_block(self, first: int) -> list[Batch]:
@@ -196,6 +196,5 @@ class TransitionSampler(Sampler):
         return self._gathered(self.windows.locate(numbers, before=self.frames > 1))
 
     def _gathered(self, place: Place, weight: Tensor | None = None) -> Batch:
-        """The batch of transitions that lie at `place`, scaled, where the columns are."""
         self._gather.gamma = self._discount()
         return self._gather(place, weight)

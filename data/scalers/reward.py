@@ -47,13 +47,13 @@ class RewardTransform:
     high: float = math.inf
 
     def transform(self, reward: Tensor) -> Tensor:
-        """Raw rewards, floats of any shape, to scaled ones."""
+        """Scale raw rewards, floats of any shape."""
         if self.low > -math.inf or self.high < math.inf:
             reward = reward.clamp(self.low, self.high)
         return reward * self.scale + self.shift
 
     def reverse(self, reward: Tensor) -> Tensor:
-        """Scaled rewards to raw ones; what was clipped stays clipped."""
+        """Bring scaled rewards back; what was clipped stays clipped."""
         return (reward - self.shift) / self.scale
 
 
@@ -61,7 +61,7 @@ class RewardScalerBase(Scaler):
     """Base of the reward scalers."""
 
     def reward_transform(self) -> RewardTransform:
-        """The fitted scaler. Raises ConfigError before `fit`."""
+        """Return the fitted scaler. Raises ConfigError before `fit`."""
         scale, shift = self.numbers()
         return RewardTransform(float(scale), float(shift))
 
@@ -203,7 +203,7 @@ class RunningRewardScaler(RewardScalerBase):
         return True
 
     def after(self, sums: np.ndarray) -> Self:
-        """This scaler once discounted sums [N] were seen."""
+        """Return the scaler once discounted sums [N] were seen."""
         count, mean, variance = merged((self.count, np.asarray(self.mean), np.asarray(self.variance)), sums)
         return self.model_copy(update={"count": float(count), "mean": float(mean), "variance": float(variance)})
 

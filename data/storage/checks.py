@@ -14,7 +14,7 @@ CHUNK = 1 << 14  # rows looked at at once, so that a check of a large column nee
 
 
 def chunks(n: int, size: int = CHUNK) -> Iterator[slice]:
-    """Slices of `size` rows that cover `n`."""
+    """Cover `n` rows with slices of `size`."""
     return (slice(k, min(k + size, n)) for k in range(0, n, size))
 
 
@@ -33,7 +33,7 @@ def as_array(label: str, values: Any) -> np.ndarray:
 
 
 def masked_entries(values: Any) -> str:
-    """How many entries of a masked array, or of a list of such, are masked, and where the first is; empty where none is."""
+    """Say how many entries of a masked array, or of a list of such, are masked, and where the first is; empty where none is."""
     given: list[Any] = cast("list[Any]", values) if isinstance(values, list | tuple) else [values]
     if not any(isinstance(part, np.ma.MaskedArray) for part in given):
         return ""
@@ -93,7 +93,7 @@ def resolved(label: str, column: np.ndarray) -> None:
 
 
 def one_column(label: str, array: np.ndarray) -> np.ndarray:
-    """[N] from [N] or [N, 1]. Raises DataError for another shape."""
+    """Turn [N, 1] into [N]. Raises DataError for another shape."""
     if array.ndim == 2 and array.shape[1] == 1:
         return array[:, 0]
     if array.ndim != 1:

@@ -32,32 +32,31 @@ class EpisodeTable:
 
     @property
     def returns(self) -> np.ndarray:
-        """[E] float64: undiscounted sums of rewards."""
+        """Undiscounted sums of rewards, [E] float64."""
         if not isinstance(self._returns, np.ndarray):
             self._returns = self._returns()
         return self._returns
 
     @cached_property
     def contiguous(self) -> bool:
-        """Whether the episodes are back to back from row 0, so that transition i of episode e sits at row i + e."""
+        """True where episodes are back to back from row 0, so that transition i of episode e sits at row i + e."""
         return bool((self.first_row == np.cumsum(self.steps + 1) - (self.steps + 1)).all())
 
     @cached_property
     def in_order(self) -> bool:
-        """Whether no episode lies before the one that it follows, so that one pass over the rows meets them all."""
+        """True where no episode lies before the one that it follows, so that one pass over the rows meets them all."""
         return bool((np.diff(self.first_row) > 0).all())
 
     @cached_property
     def n_transitions(self) -> int:
-        """Steps of all episodes."""
         return int(self.steps.sum())
 
     def transition_rows(self) -> np.ndarray:
-        """[n_transitions] int64: the row of each transition in the columns, episode after episode."""
+        """Return the row of each transition in the columns, episode after episode: [n_transitions] int64."""
         return ranges(self.first_row, self.steps)
 
     def rows(self) -> np.ndarray:
-        """[n_rows] int64: the row of each step and closing row in the columns, episode after episode."""
+        """Return the row of each step and closing row in the columns, episode after episode: [n_rows] int64."""
         return ranges(self.first_row, self.steps + 1)
 
 

@@ -19,19 +19,19 @@ VERSION = 1
 
 
 def digest_blocks(rows: Rows, start: int = 0, stop: int | None = None) -> dict[str, list[bytes]]:
-    """SHA-256 of blocks `start` … `stop - 1` (the last one by default) of every column."""
+    """Hash blocks `start` … `stop - 1` (by default to the last) of every column."""
     last = n_blocks(rows.n) if stop is None else stop
     return {name: [digest(block(rows, name, k)) for k in range(start, last)] for name in rows.names()}
 
 
 def digest(values: np.ndarray) -> bytes:
-    """SHA-256 of an array's bytes, little-endian, in C order."""
+    """Hash an array's bytes, little-endian, in C order."""
     plain = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("<"), copy=False))
     return hashlib.sha256(plain.reshape(-1).view(np.uint8).data).digest()
 
 
 def column_digest(blocks: Iterable[bytes]) -> str:
-    """A column's digest from those of all its blocks in order."""
+    """Combine the digests of all blocks of a column, in order."""
     return hashlib.sha256(b"".join(blocks)).hexdigest()
 
 
@@ -41,7 +41,7 @@ def fingerprint(
     digests: Mapping[str, str],
     final_recorded: np.ndarray,
 ) -> str:
-    """The fingerprint, 64 hexadecimal digits; `kinds` are each column's dtype name and entry shape."""
+    """Compute the fingerprint, 64 hexadecimal digits; `kinds` are each column's dtype name and entry shape."""
     finals = digest(np.asarray(final_recorded, np.uint8)).hex()
     columns = [[name, kinds[name][0], list(kinds[name][1]), digests[name]] for name in sorted(kinds)]
     text = json.dumps({"version": VERSION, "rows": n_rows, "columns": columns, "final_recorded": finals}, sort_keys=True)

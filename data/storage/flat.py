@@ -129,13 +129,13 @@ def steps_in_order(
 
 
 def transitions(columns: Any, kinds: Kinds, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """Those that lie in `rows` of a table's columns, each beside what was shown after it."""
+    """Take those that lie in `rows` of a table's columns, each beside what was shown after it."""
     out = {name: columns[name][rows] for name in kinds if name != "closing"}
     return out | {f"next_{name}": columns[name][rows + 1] for name in kinds if is_shown(name)}
 
 
 def _observation(columns: dict[str, Any], root: str) -> Any:
-    """Takes out the column of that name, or its parts by key; None where there is neither."""
+    """Take out the column of that name, or its parts by key; None where there is neither."""
     if root in columns:
         return columns.pop(root)
     parts = {name.partition("/")[2]: columns.pop(name) for name in list(columns) if name.startswith(f"{root}/")}

@@ -56,7 +56,7 @@ class InPlace:
         return list(self._manifest.kinds)
 
     def read(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Rows `start` … `stop - 1` of a column. Raises DataError of a damaged shard, StorageError of one that cannot be read."""
+        """Read rows `start` … `stop - 1`. Raises DataError of a damaged shard, StorageError of one that cannot be read."""
         if stop <= start:
             dtype, shape = self._manifest.kinds[name]
             return np.empty((0, *shape), dtype)
@@ -68,7 +68,7 @@ class InPlace:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def take(self, name: str, rows: np.ndarray) -> np.ndarray:
-        """Rows of a column by number; those that lie close together are read at once."""
+        """Read rows by number; those that lie close together are read at once."""
         dtype, shape = self._manifest.kinds[name]
         out, by = np.empty((len(rows), *shape), dtype), np.diff(rows)
         near = 1 + _GAP // max(1, math.prod(shape) * out.dtype.itemsize)
@@ -79,7 +79,6 @@ class InPlace:
         return out
 
     def _read(self, k: int, name: str, start: int, stop: int) -> np.ndarray:
-        """Rows of one shard."""
         dtype, shape = self._manifest.kinds[name]
         width, label = math.prod(shape), self._place.address(self._manifest.shards[k].file)
         file, begins = self._file(k)
@@ -94,7 +93,7 @@ class InPlace:
         return values.reshape(-1, *shape)
 
     def _file(self, k: int) -> tuple[Any, dict[str, int]]:
-        """A shard's file, and where in it each column's numbers begin."""
+        """Open a shard's file, and find where in it each column's numbers begin."""
         found = self._open.get(k)
         if found is None:
             file = self._place.open(self._manifest.shards[k].file)
@@ -104,7 +103,7 @@ class InPlace:
         return found
 
     def _columns(self, k: int, file: Any) -> dict[str, int]:
-        """Where columns begin. Arrow says it of the whole file, and looks at its head alone: the rest stands here as zeros."""
+        """Find where columns begin. Arrow says it of the whole file, and looks at its head alone: the rest stands here as zeros."""
         shard, kinds = self._manifest.shards[k], self._manifest.kinds
         label = self._place.address(shard.file)
         with arrow_errors(label):

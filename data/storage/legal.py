@@ -21,7 +21,7 @@ _KEEPING: ContextVar[bool] = ContextVar("illegal actions are kept", default=Fals
 
 @contextmanager
 def keeping_illegal_actions() -> Generator[None]:
-    """Inside, `steps_from_arrays` keeps illegal actions where nothing else is said: for importers, which do not ask."""
+    """Keep illegal actions inside, where nothing else is said: for importers, which do not ask."""
     token = _KEEPING.set(True)
     try:
         yield
@@ -84,7 +84,7 @@ def mask_columns(
 
 
 def illegal_steps(mask: np.ndarray, action: np.ndarray, first: int = 0) -> np.ndarray:
-    """[N] bool: whose action was illegal, where actions are counted from `first`; a closing row's counts as that one."""
+    """Mark steps whose action was illegal, [N] bool, where actions count from `first`; a closing row's counts as that one."""
     place = np.clip(action.astype(np.int64) - first, 0, mask.shape[1] - 1)
     return np.take_along_axis(mask, place[:, None], 1)[:, 0] == 0
 

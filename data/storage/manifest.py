@@ -75,7 +75,6 @@ class Manifest(Config):
 
     @property
     def kinds(self) -> Kinds:
-        """Type and entry shape of each column."""
         return {column.name: (column.dtype, column.shape) for column in self.columns}
 
 

@@ -53,12 +53,11 @@ def unpack(rows: Any) -> StepTable:
 
 
 def numbers(rows: Any, name: str) -> np.ndarray:
-    """A column of one number a row."""
     return np.concatenate([to_numpy(chunk) for chunk in rows.column(name).chunks])
 
 
 def _nested(column: np.ndarray) -> Any:
-    """[R, …] as R values, or fixed-size lists of them, one in another for each axis: the shape is in the type."""
+    """Nest [R, …] as fixed-size lists, one in another for each axis: the shape is in the type."""
     values = to_arrow(np.ascontiguousarray(column).reshape(-1))
     for size in reversed(column.shape[1:]):
         values = pa.FixedSizeListArray.from_arrays(values, size)

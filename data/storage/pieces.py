@@ -49,26 +49,21 @@ class Piece:
 
     @property
     def kinds(self) -> Kinds:
-        """The columns' types and entry shapes."""
         return self.record.kinds
 
     @property
     def steps(self) -> np.ndarray:
-        """[E]."""
         return self.record.steps
 
     @property
     def terminated(self) -> np.ndarray:
-        """[E]."""
         return self.record.terminated
 
     @property
     def final_recorded(self) -> np.ndarray:
-        """[E]."""
         return self.record.final_recorded
 
     def slice(self, start: int, stop: int) -> StepTable:
-        """Episodes `start` … `stop - 1`."""
         record, rows = self.record, ShardFiles(Place(self.folder), (self.record.shard,), self.record.kinds)
         ends = np.cumsum(record.steps + 1)
         first, last = int(ends[start - 1]) if start else 0, int(ends[stop - 1])
@@ -97,7 +92,7 @@ class Shape:
 
 
 def workspace(draft: Place) -> Place:
-    """Where the pieces of a draft lie: a folder in it that no other writer has. It is deleted when its shards are made."""
+    """Return where the pieces of a draft lie: a folder in it that no other writer has, deleted when its shards are made."""
     return Place(draft.address(f"{PIECES}{draft.mark or secrets.token_hex(4)}"))
 
 
@@ -167,7 +162,7 @@ class _Item:
 
 
 def _as_they_lie(pieces: Sequence[Piece | StepTable], folder: Place) -> list[_Item] | None:
-    """Each piece as a shard; None where there are others than local ones."""
+    """Make each piece a shard; None where there are others than local ones."""
     if folder.local is None or not all(isinstance(piece, Piece) for piece in pieces):
         return None
     starts = np.cumsum([0, *(len(piece.steps) for piece in pieces)]).tolist()
@@ -187,7 +182,7 @@ def _put_together(pieces: Sequence[Piece | StepTable], folder: Place, shape: Sha
 def _overlap(
     pieces: Sequence[Piece | StepTable], starts: np.ndarray, start: int, stop: int
 ) -> list[tuple[Piece | StepTable, int, int]]:
-    """Which episodes of which piece are episodes `start` … `stop - 1` of all."""
+    """Find which episodes of which piece are episodes `start` … `stop - 1` of all."""
     first, last = np.searchsorted(starts, [start, stop - 1], side="right") - 1
     return [
         (pieces[p], max(start - int(starts[p]), 0), min(stop, int(starts[p + 1])) - int(starts[p]))
@@ -202,7 +197,7 @@ def _write(item: _Item) -> ShardRecord:
 
 
 def _adopt(item: _Item) -> ShardRecord:
-    """Makes a piece a shard: the number of its first episode is written where it was counted from another one."""
+    """Make a piece a shard: the number of its first episode is written where it was counted from another one."""
     piece = item.parts[0][0]
     assert isinstance(piece, Piece)
     path, record = Path(piece.folder) / piece.record.shard.file, piece.record
@@ -217,7 +212,7 @@ def _adopt(item: _Item) -> ShardRecord:
 
 
 def _renumber(path: Path, episode: np.ndarray) -> None:
-    """Writes over the values of the column `episode`, which lie in one stretch of an uncompressed file."""
+    """Write over the values of the column `episode`, which lie in one stretch of an uncompressed file."""
     with arrow_errors(str(path)), pa.memory_map(str(path)) as mapped:
         whole = mapped.read_buffer()
         values = pa.ipc.open_file(whole).get_batch(0).column("episode").buffers()[1]

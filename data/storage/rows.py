@@ -16,12 +16,10 @@ class Rows(Protocol):
 
     n: int
 
-    def names(self) -> list[str]:
-        """Columns, in any order."""
-        ...
+    def names(self) -> list[str]: ...
 
     def read(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Rows `start` … `stop - 1` of a column."""
+        """Read rows `start` … `stop - 1` of a column."""
         ...
 
 
@@ -29,7 +27,7 @@ class Table(Rows, Protocol):
     """Rows that can be read in any order too."""
 
     def take(self, name: str, rows: np.ndarray) -> np.ndarray:
-        """The rows whose numbers are `rows` [n] int64, of a column."""
+        """Read the rows whose numbers are `rows` [n] int64."""
         ...
 
 
@@ -77,7 +75,7 @@ class EpisodeRows:
         return self._table.take(name, rows - (self._ends - self._length)[episode] + self._first[episode])
 
     def _spans(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Where rows `start` … `stop - 1` lie in the table: first rows and lengths of stretches."""
+        """Find where rows `start` … `stop - 1` lie in the table: first rows and lengths of stretches."""
         first, last = np.searchsorted(self._ends, [start, stop - 1], side="right")
         here = slice(int(first), int(last) + 1)
         begin = self._ends[here] - self._length[here]
@@ -118,16 +116,14 @@ class JoinedRows:
 
 
 def ranges(start: np.ndarray, length: np.ndarray) -> np.ndarray:
-    """`length[0]` numbers from `start[0]`, then `length[1]` from `start[1]`, and so on."""
+    """Count `length[0]` numbers from `start[0]`, then `length[1]` from `start[1]`, and so on."""
     shift = start - (np.cumsum(length) - length)
     return np.arange(int(length.sum())) + np.repeat(shift, length)
 
 
 def n_blocks(n_rows: int) -> int:
-    """Blocks that cover `n_rows`."""
     return -(-n_rows // BLOCK)
 
 
 def block(rows: Rows, name: str, k: int) -> np.ndarray:
-    """Block `k` of a column."""
     return rows.read(name, k * BLOCK, min((k + 1) * BLOCK, rows.n))

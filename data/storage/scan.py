@@ -22,7 +22,7 @@ class BlockScan:
 
 
 def scan_blocks(rows: Rows, spec: Spec, start: int = 0, stop: int | None = None) -> list[BlockScan]:
-    """Blocks `start` … `stop - 1` of 2^16 logical rows each (to the last one by default)."""
+    """Scan blocks `start` … `stop - 1` of 2^16 logical rows each (by default to the last)."""
     last = n_blocks(rows.n) if stop is None else stop
     return [_scan(rows, spec, k) for k in range(start, last)]
 
@@ -42,7 +42,7 @@ class Summary:
 
 
 def summarise_scans(scans: Sequence[BlockScan], episodes: EpisodeTable, kinds: Kinds) -> Summary:
-    """The summary of a dataset from the scans of all its blocks, in order."""
+    """Summarise a dataset from the scans of all its blocks, in order."""
     digests = {name: column_digest(scan.digests[name] for scan in scans) for name in kinds}
     n_rows = episodes.n_transitions + len(episodes)
     text = fingerprint(n_rows, kinds, digests, episodes.final_recorded)

@@ -16,18 +16,17 @@ MOST = 1 << 20  # kinds of a discrete action or observation: each is counted, an
 
 
 def kinds_of(columns: Mapping[str, np.ndarray]) -> Kinds:
-    """Type and entry shape of each column."""
     return {name: (column.dtype.name, column.shape[1:]) for name, column in columns.items()}
 
 
 def as_amounts(kinds: Kinds, columns: Iterable[str]) -> Kinds:
-    """Observations that were taken for numbers of kinds, [N], as vectors of one entry, [N, 1]."""
+    """Turn observations that were taken for numbers of kinds, [N], into vectors of one entry, [N, 1]."""
     changed = {name: (kinds[name][0], (1,)) for name in columns if name.startswith("observation") and kinds[name][1] == ()}
     return kinds | changed
 
 
 def check_alike(kinds: Sequence[Kinds]) -> None:
-    """Raises DataError where columns of several tables differ in name, dtype or shape."""
+    """Raise DataError where columns of several tables differ in name, dtype or shape."""
     first = kinds[0]
     for k, other in enumerate(kinds):
         for name in sorted(first.keys() | other.keys()):
@@ -37,12 +36,11 @@ def check_alike(kinds: Sequence[Kinds]) -> None:
 
 
 def say_kind(kind: tuple[str, tuple[int, ...]] | None) -> str:
-    """A column's type and entry shape, for a sentence."""
     return "missing" if kind is None else f"{kind[0]} {list(kind[1])}"
 
 
 def largest_numbers(columns: Mapping[str, np.ndarray]) -> Largest:
-    """The largest numbers of discrete actions [N] or [N, K] and of discrete observations [N]; nothing for other columns."""
+    """Return the largest numbers of discrete actions [N] or [N, K] and of discrete observations [N]."""
     counted = {name: column for name, column in columns.items() if _counts(name, column.dtype.name, column.shape[1:])}
     if "action" in counted and columns["action"].min() < 0:  # a closing row's is 0, which may be above all that there are
         counted["action"] = columns["action"][~columns["closing"]]
@@ -50,7 +48,6 @@ def largest_numbers(columns: Mapping[str, np.ndarray]) -> Largest:
 
 
 def merge_largest(parts: Iterable[Largest]) -> Largest:
-    """Of several stretches of rows."""
     merged: Largest = {}
     for part in parts:
         for name, numbers in part.items():
@@ -110,7 +107,7 @@ def check_spec(kinds: Kinds, largest: Largest, spec: Spec) -> None:
 
 
 def check_starts(columns: Mapping[str, np.ndarray], spec: Spec) -> None:
-    """Raises DataError where numbers of kinds are below the first of their space; `columns` are of steps alone."""
+    """Raise DataError where numbers of kinds are below the first of their space; `columns` are of steps alone."""
     for name, start in spec.starts().items():
         least = columns[name].min(0, initial=np.iinfo(np.int64).max)
         if (least < start).any():
@@ -128,7 +125,7 @@ def _check_numbers(name: str, leaf: Leaf, dtype: str, largest: tuple[int, ...]) 
 
 
 def _counts(name: str, dtype: str, shape: tuple[int, ...]) -> bool:
-    """Whether a column's integers are numbers of kinds."""
+    """Tell whether a column's integers are numbers of kinds."""
     kind, place = np.dtype(dtype).kind, name.partition("/")[0]
     return (place == "action" and kind == "i") or (place == "observation" and kind in "iu" and shape == ())
 

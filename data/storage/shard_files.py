@@ -60,7 +60,7 @@ class ShardFiles:
         return list(self.kinds)
 
     def read(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Rows of a column: a view where they lie in one uncompressed shard."""
+        """Read rows of a column: a view where they lie in one uncompressed shard."""
         if stop <= start:
             dtype, shape = self.kinds[name]
             return np.empty((0, *shape), dtype)
@@ -73,7 +73,7 @@ class ShardFiles:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def take(self, name: str, rows: np.ndarray) -> np.ndarray:
-        """Rows of a column by number, which are best asked for from the first shard to the last."""
+        """Read rows of a column by number, which are best asked for from the first shard to the last."""
         dtype, shape = self.kinds[name]
         out = np.empty((len(rows), *shape), dtype)
         shard = np.searchsorted(self.first_row, rows, side="right") - 1
@@ -87,7 +87,7 @@ class ShardFiles:
         return out
 
     def _leave_behind(self, first: int) -> None:
-        """Rows are read in order, so shards before `first` are done with."""
+        """Close shards before `first`: rows are read in order."""
         for k in [k for k in self._open if k < first]:
             self.close(k)
 
@@ -130,7 +130,7 @@ class ShardFiles:
         return self._copied[k]
 
     def close(self, k: int) -> None:
-        """Forgets shard `k`, and deletes its copy."""
+        """Forget shard `k`, and delete its copy."""
         self._open.pop(k, None)
         if k in self._copied:
             self._copied.pop(k).unlink(missing_ok=True)
@@ -141,13 +141,12 @@ def _shard_files(place: Place, shards: tuple[Shard, ...], kinds: Kinds, compress
 
 
 def shard_files(place: Place, manifest: Manifest, scratch: Path | None = None, *, verify: bool = False) -> ShardFiles:
-    """The shards of a manifest, to be read one after the other."""
     compressed = manifest.compression is not None
     return ShardFiles(place, manifest.shards, manifest.kinds, compressed=compressed, scratch=scratch, verify=verify)
 
 
 def check_file(path: Path, shard: Shard, label: str, *, verify: bool) -> None:
-    """Raises DataError where a local file has another size or (where asked) other content than was written."""
+    """Raise DataError where a local file has another size or (where asked) other content than was written."""
     size = path.stat().st_size if path.is_file() else None
     check_size(size, shard.bytes, label)
     if verify and sha256_of(path) != shard.sha256:
@@ -155,7 +154,7 @@ def check_file(path: Path, shard: Shard, label: str, *, verify: bool) -> None:
 
 
 def check_size(size: int | None, expected: int, label: str) -> None:
-    """Raises DataError where a file is missing or has another size than was written."""
+    """Raise DataError where a file is missing or has another size than was written."""
     if size is None:
         raise DataError(f"{label} is missing.")
     if size != expected:

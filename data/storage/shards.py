@@ -54,7 +54,7 @@ class ShardRecord:
 
 
 def shard_name(index: int, of: int) -> str:
-    """`data-00000-of-00004`."""
+    """Return `data-00000-of-00004`."""
     return f"data-{index:05d}-of-{of:05d}"
 
 
@@ -132,7 +132,6 @@ def write_shard(
 
 
 def shard_columns(table: StepTable, first_episode: int) -> dict[str, np.ndarray]:
-    """What a shard of these episodes holds."""
     steps = np.concatenate([np.arange(n + 1, dtype=np.int32) for n in table.steps.tolist()])
     episode = np.repeat(np.arange(first_episode, first_episode + table.n_episodes), table.steps + 1)
     return {"episode": episode, "step": steps} | table.columns
@@ -141,7 +140,6 @@ def shard_columns(table: StepTable, first_episode: int) -> dict[str, np.ndarray]
 def shard_record(
     table: StepTable, file: File, index: int, of: int, first_episode: int, compression: Compression = None
 ) -> ShardRecord:
-    """Of a file that was written."""
     return ShardRecord(
         shard=Shard(**file.model_dump(), rows=table.n_rows, episodes=table.n_episodes),
         index=index,
@@ -160,18 +158,18 @@ def shard_record(
 
 
 def write_episodes(place: Place, columns: Mapping[str, np.ndarray]) -> File:
-    """The table of episodes: `first_row`, `steps`, `terminated`, `final_recorded`, `return`."""
+    """Write the table of episodes: `first_row`, `steps`, `terminated`, `final_recorded`, `return`."""
     return write_file(place, "episodes", columns, None)
 
 
 def file_name(place: Place, name: str) -> str:
-    """`name`.arrow. With a mark in its name, or behind a URI, nothing is written over, and no reader mixes two writes."""
+    """Return `name`.arrow, with a mark where files are replaced or behind a URI, so that no reader mixes two writes."""
     mark = place.mark or ("" if place.local is not None else secrets.token_hex(4))
     return f"{name}-{mark}.arrow" if mark else f"{name}.arrow"
 
 
 def write_file(place: Place, name: str, columns: Mapping[str, np.ndarray], compression: Compression) -> File:
-    """An Arrow file, called as `file_name` says. Raises StorageError."""
+    """Write an Arrow file, called as `file_name` says. Raises StorageError."""
     place.make()
     full_name = file_name(place, name)
     what = place.address(full_name)
@@ -184,7 +182,7 @@ def write_file(place: Place, name: str, columns: Mapping[str, np.ndarray], compr
 
 
 def write_columns(path: Path, columns: Mapping[str, np.ndarray], compression: Compression = None) -> None:
-    """A local Arrow file of one record batch, on the disk when this returns. Raises OSError."""
+    """Write a local Arrow file of one record batch, on the disk when this returns. Raises OSError."""
     batch = pa.record_batch([to_arrow(column) for column in columns.values()], names=list(columns))
     options = pa.ipc.IpcWriteOptions(compression=compression)
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema, options=options) as writer:
@@ -194,7 +192,7 @@ def write_columns(path: Path, columns: Mapping[str, np.ndarray], compression: Co
 
 
 def to_arrow(column: np.ndarray) -> Any:
-    """An array over the same memory (flags are packed into bits). `pyarrow.array` would load pandas."""
+    """Wrap the same memory (flags are packed into bits). `pyarrow.array` would load pandas."""
     flat = np.ascontiguousarray(column).reshape(-1)
     bits = np.packbits(flat, bitorder="little") if flat.dtype == np.bool_ else flat
     array = pa.Array.from_buffers(pa.from_numpy_dtype(flat.dtype), len(flat), [None, pa.py_buffer(bits)])
@@ -205,7 +203,7 @@ def to_arrow(column: np.ndarray) -> Any:
 
 
 def to_numpy(column: Any) -> np.ndarray:
-    """A read-only array over the same memory (flags are unpacked). `to_numpy` of pyarrow would load pandas."""
+    """View the same memory, read-only (flags are unpacked). `to_numpy` of pyarrow would load pandas."""
     flat = column
     if isinstance(column, pa.ExtensionArray):  # `flatten` would load pyarrow.compute
         size = column.storage.type.list_size
@@ -223,7 +221,6 @@ def to_numpy(column: Any) -> np.ndarray:
 
 
 def _dtype(arrow: str) -> np.dtype[Any]:
-    """NumPy's type for Arrow's name of a number type."""
     return np.dtype({"halffloat": "float16", "float": "float32", "double": "float64"}.get(arrow, arrow))
 
 
@@ -262,7 +259,7 @@ class ShardColumns(Mapping[str, np.ndarray]):
         return self._made[name]
 
     def forget(self, name: str) -> None:
-        """Drops what was unpacked of a column; it is made again when it is asked for."""
+        """Drop what was unpacked of a column; it is made again when it is asked for."""
         self._made.pop(name, None)
 
     def __iter__(self) -> Iterator[str]:
@@ -292,7 +289,7 @@ class ShardColumns(Mapping[str, np.ndarray]):
 
 @contextmanager
 def arrow_errors(label: str) -> Generator[None]:
-    """Turns what Arrow says of a damaged file into a DataError."""
+    """Turn what Arrow says of a damaged file into a DataError."""
     try:
         yield
     except D3rayError:

@@ -36,7 +36,7 @@ class StepTables:
             object.__setattr__(self, name, value)
 
     def read(self, start: int, stop: int, cuts: int = 0) -> StepTable:
-        """Columns are views where their rows lie back to back in one array, else copies."""
+        """Read episodes; columns are views where their rows lie back to back in one array, else copies."""
         first = int(self.steps[:start].sum()) + start
         steps = self.steps[start:stop]
         last = first + int(steps.sum()) + len(steps)

@@ -167,7 +167,7 @@ class Draft:
         return self
 
     def commit(self, records: Sequence[ShardRecord], **about: Any) -> Manifest:
-        """`commit` of this module, and then the draft takes its place. Raises StorageError where another did so meanwhile."""
+        """Commit, and put the draft in its place. Raises StorageError where another did so meanwhile."""
         if self.target.read(MANIFEST) != self._replaced:
             raise StorageError(f"{self.target} was written by another in the meantime; what is there now is left as it is.")
         manifest = commit(self.folder, records, **about)
@@ -188,7 +188,7 @@ class Draft:
 
 
 def _move(draft: Path, target: Path, manifest: Manifest | None) -> None:
-    """Renames a draft to its target; with a manifest file by file to where a dataset may be, `dataset.json` last."""
+    """Rename a draft to its target; with a manifest file by file to where a dataset may be, `dataset.json` last."""
     sync_folder(draft)
     if manifest is None:
         draft.rename(target)  # fails where another process has put a dataset there in the meantime

@@ -77,11 +77,9 @@ class Minari(StepFormat):
 
     @classmethod
     def parts(cls, folder: Path) -> list[Path]:
-        """The folder, where it is a dataset."""
         return [folder] if _data_folder(folder) else []
 
     def plan(self, path: Path, n_bytes: int | None) -> Plan:
-        """Stretches of episodes of HDF5; other storages are read at once."""
         place = _find(path)
         if n_bytes is None or place.storage != "hdf5":
             return super().plan(path, n_bytes)
@@ -110,7 +108,7 @@ class Minari(StepFormat):
         return self._read(path)
 
     def _read(self, path: Path, some: slice | None = None, unlike: frozenset[str] = frozenset()) -> Imported:
-        """All episodes, or some, without the infos that are unlike others; then without words on how they end, and on lengths."""
+        """Read all episodes, or some without the infos `unlike` others; of some nothing is said on their ends and lengths."""
         place = _find(path)
         spaces, inner = place.spaces(), place.leaves()
         found = _Found(inner, unlike, self.short)
@@ -153,24 +151,22 @@ class _Place:
         return {part: parse_space(self.metadata[key], f"{key} of {self.said_in}") for part, key in known.items()}
 
     def leaves(self) -> dict[str, Json]:
-        """Of both spaces, by their places."""
         return {f"{part}/{name}" if name else part: one for part, s in self.spaces().items() for name, one in leaves(s).items()}
 
     def check(self, path: Path, n: int, n_steps: int) -> None:
-        """Raises DataError where there are other episodes, or more or fewer steps, than are said."""
+        """Raise DataError where there are other numbers of episodes or steps than are said."""
         for what, there in (("episodes", n), ("steps", n_steps)):
             total = self.metadata.get(f"total_{what}")
             if isinstance(total, int) and total != there:
                 raise DataError(f"{path} has {there} {what}; {self.said_in} says {total}.")
 
     def about(self) -> dict[str, Any]:
-        """For the provenance."""
         kept = {key: self.metadata[key] for key in KEPT if self.metadata.get(key)}
         return {"storage": self.storage} | ({"metadata": kept} if kept else {})
 
 
 def _data_folder(path: Path) -> Path | None:
-    """The folder that holds the data, of one that a person would name; None where it is no dataset."""
+    """Find the folder that holds the data, of one that a person would name; None where it is no dataset."""
     for folder in (path / "data", path):
         if (folder / MAIN).is_file() or _read_metadata(folder / METADATA).get("data_format") in STORAGES:
             return folder
@@ -192,7 +188,7 @@ def _find(path: Path) -> _Place:
 
 
 def _read_metadata(path: Path) -> Json:
-    """Nothing where there is no such file, or it is some other program's."""
+    """Read the metadata; nothing where there is no such file, or it is some other program's."""
     try:
         content: Any = json_file(path)
     except (OSError, ValueError):
@@ -276,7 +272,7 @@ class _Found:
         return values[:, None] if values.ndim == 1 and self.spaces.get(place, {}).get("type") == "Box" else values
 
     def _same_infos(self) -> None:
-        """Leaves out infos that some episodes lack, or that have other entries there."""
+        """Leave out infos that some episodes lack, or that have other entries there."""
         names = {name for part in self.steps for name in part if name.startswith(("info/", "log_prob"))}
         for name in names:
             kinds = {part[name].shape[1:] if name in part else None for part in self.steps}
@@ -287,7 +283,7 @@ class _Found:
 
 
 def _with_any(found: list[slice], readable: Array) -> list[slice]:
-    """Stretches in each of which an episode can be read; those without one go with the stretch after them, or the last one."""
+    """Merge stretches so that an episode can be read in each."""
     kept = [some for some in found if readable[some].any()]
     starts = [0, *(some.stop for some in kept[:-1])]
     stops = [*(some.stop for some in kept[:-1]), len(readable)]
@@ -295,7 +291,7 @@ def _with_any(found: list[slice], readable: Array) -> list[slice]:
 
 
 def _spec(spaces: dict[str, Json], steps: StepTable, source: str, said_in: str, *, own_action: bool) -> Spec | None:
-    """The spaces, once they suit the arrays. Actions that were put together, or are taken as asked (`own_action`), are inferred."""
+    """Return the spaces, once they suit the arrays; joined actions, and those taken as asked (`own_action`), are inferred."""
     observation, action = to_spec(spaces["observations"]), to_spec(spaces["actions"])
     kinds, largest = kinds_of(steps.columns), largest_numbers(steps.columns)
     if observation is None:

@@ -26,7 +26,7 @@ class Fault:
 
 
 def fault_of(rows: Mapping[str, int], short: Short) -> Fault | None:
-    """What is wrong with the `rows` of an episode's arrays, by place ("rewards", "actions/arm"); None: nothing is."""
+    """Say what is wrong with the `rows` of an episode's arrays, by place ("rewards", "actions/arm"); None: nothing."""
     if not (n := rows["rewards"]):
         return Fault("empty", "there are no steps")
     seen = {place: length for place, length in rows.items() if place.partition("/")[0] == "observations"}
@@ -41,7 +41,7 @@ def fault_of(rows: Mapping[str, int], short: Short) -> Fault | None:
 
 
 def left_out(faults: Mapping[str, Fault], n: int) -> list[str]:
-    """Sentences on episodes that are not read, by their numbers as text: how many of the `n`, which, and the way round."""
+    """Say how many of the `n` episodes are not read, which, and the way round."""
     notes: list[str] = []
     for kind, why in (
         ("empty", "have no steps"),
@@ -59,7 +59,6 @@ def left_out(faults: Mapping[str, Fault], n: int) -> list[str]:
 
 
 def none_left(source: str, faults: Mapping[str, Fault]) -> DataError:
-    """What is said where no episode can be read."""
     number, fault = next(iter(faults.items()))
     cure = "; options.short=keep reads such episodes, without their final observations" if fault.kind == "short" else ""
     return DataError(f"{source} has no episode that can be read, of {len(faults)}: in episode {number}: {fault.detail}{cure}.")

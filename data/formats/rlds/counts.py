@@ -26,13 +26,12 @@ class Shard:
 
 
 def shard_of(path: Path) -> Shard | None:
-    """Which part of a dataset a file is; None where its name does not say."""
     found = _NAME.search(path.name)
     return found and Shard(found[1], *(int(part) if part else None for part in (found[2], found[3])))
 
 
 def read_info(folder: Path) -> Mapping[str, Any]:
-    """What `dataset_info.json` says; nothing where it is not there or no object."""
+    """Read `dataset_info.json`; nothing where it is not there or no object."""
     try:
         content: Any = json_file(folder / INFO)
     except (OSError, ValueError):
@@ -41,7 +40,7 @@ def read_info(folder: Path) -> Mapping[str, Any]:
 
 
 def check_shards(folder: Path, files: Sequence[Path]) -> None:
-    """Raises DataError where a split that has files has fewer than are said, by their names or `dataset_info.json`."""
+    """Raise DataError where a split that has files has fewer than their names or `dataset_info.json` say."""
     there: dict[str, set[int]] = {}
     said: dict[str, tuple[int, str]] = {}
     for shard in filter(None, map(shard_of, files)):
@@ -61,7 +60,7 @@ def check_shards(folder: Path, files: Sequence[Path]) -> None:
 
 
 def check_records(path: Path, n: int) -> list[str]:
-    """Sentences on splits that have no file beside this one, once it has as many records as are said."""
+    """Compare the number of records with what is said, and say which splits have no file beside this one."""
     shard, lengths = shard_of(path), _lengths(path.parent)
     if shard is None:
         return []
@@ -75,7 +74,6 @@ def check_records(path: Path, n: int) -> list[str]:
 
 
 def _lengths(folder: Path) -> dict[str, list[int]]:
-    """Records in each file of each split, where that is said in numbers."""
     splits = read_info(folder).get("splits")
     found: dict[str, list[int]] = {}
     for split in splits if isinstance(splits, list) else []:

@@ -50,14 +50,12 @@ class RLDS(StepFormat):
 
     @classmethod
     def detect(cls, path: Path) -> bool:
-        """Knows a TFRecord file whose folder describes steps, and such a folder."""
         if path.is_dir():
             return bool(cls.parts(path))
         return is_tfrecord(path) and read_features(path.parent) is not None
 
     @classmethod
     def parts(cls, folder: Path) -> list[Path]:
-        """The TFRecord files, all splits, sorted by name."""
         if not (folder / FEATURES).is_file() or read_features(folder) is None:
             return []
         files = sorted(file for file in folder.iterdir() if ".tfrecord" in file.name and file.is_file())
@@ -215,6 +213,5 @@ def _episode(raw: Mapping[str, Any], plan: _Plan, where: str, found: _Found, las
 
 
 def _info(folder: Path) -> dict[str, str]:
-    """Name and version of the dataset, where `dataset_info.json` says them."""
     content = read_info(folder)
     return {key: str(content[key]) for key in ("name", "version") if key in content}

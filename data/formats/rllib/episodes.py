@@ -32,7 +32,7 @@ class Piece:
     """One packed state: T steps of an episode, with T + 1 observations."""
 
     def __init__(self, where: str, packed: bytes) -> None:
-        """Raises DataError: it is no msgpack, holds objects, or lacks a part of an episode."""
+        """Raise DataError where it is no msgpack, holds objects, or lacks a part of an episode."""
         self.where, state = where, _unpacked(where, packed)
         id_, first = state.get("id_"), state.get("t_started")
         if not isinstance(id_, str) or not isinstance(first, int):
@@ -61,7 +61,7 @@ class Piece:
         return len(self.rewards)
 
     def batch(self, episode: int, is_last: bool) -> Batch:
-        """Its steps. `is_last`: no other piece goes on where it ends."""
+        """Return its steps; `is_last`: no other piece goes on where it ends."""
         n = len(self)
         ends = {"terminated": self.terminated, "truncated": is_last and not self.terminated}
         columns = {"rewards": self.rewards, "actions": self.actions, "step": self.first + np.arange(n)}
@@ -72,7 +72,6 @@ class Piece:
         return Batch(self.where, columns, {name: column for name, column in self.infos.items() if len(column) == n})
 
     def goes_on_in(self, other: Piece) -> bool:
-        """Whether `other` begins where this one ends."""
         ended = self.terminated or self.truncated
         return not ended and (self.id, self.agent) == (other.id, other.agent) and self.first + len(self) == other.first
 
@@ -97,7 +96,7 @@ def read_episodes(format: StepFormat, source: str, packed: Iterable[tuple[str, b
 
 
 def episode_id(packed: bytes) -> str | None:
-    """The id of a packed episode, from its first bytes."""
+    """Read the id of a packed episode from its first bytes."""
     try:
         unpacker = msgpack.Unpacker(max_buffer_size=0)
         unpacker.feed(packed[:256])
@@ -120,7 +119,7 @@ def _unpacked(where: str, packed: bytes) -> dict[str, Any]:
 
 
 def _arrays(value: dict[Any, Any]) -> Any:
-    """Arrays in place of what msgpack-numpy makes of them, and of those of objects, which it pickles, a mark."""
+    """Replace what msgpack-numpy writes by arrays, and arrays of objects, which it pickles, by a mark."""
     if b"nd" not in value and "nd" not in value:
         return value
     parts = {(k.decode() if isinstance(k, bytes) else k): v for k, v in value.items()}
@@ -138,7 +137,7 @@ def _arrays(value: dict[Any, Any]) -> Any:
 
 
 def _data(where: str, state: dict[str, Any], name: str) -> Any:
-    """A buffer's entries without its lookback, which repeats the piece before."""
+    """Return a buffer's entries without its lookback, which repeats the piece before."""
     buffer: Any = state.get(name)
     if not isinstance(buffer, dict) or "data" not in buffer:
         raise DataError(f"{where} has no {name}.")
@@ -157,7 +156,7 @@ def _after(data: Any, lookback: int) -> Any:
 
 
 def _stacked(where: str, data: Any) -> Leaves:
-    """Observations, a list of one a step or an array of all, as arrays by key."""
+    """Stack observations, a list of one a step or an array of all, into arrays by key."""
     if isinstance(data, list) and data and isinstance(data[0], dict):
         if not all(isinstance(one, dict) and one.keys() == data[0].keys() for one in data):
             raise DataError(f"{where} has observations with different keys.")

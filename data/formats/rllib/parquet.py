@@ -48,7 +48,6 @@ class RLlibParquet(StepFormat):
 
     @classmethod
     def detect(cls, path: Path) -> bool:
-        """Looks for RLlib's columns, or packed episodes, in the file or every file of a folder."""
         if path.is_dir():
             return bool(cls.parts(path))
         if not is_parquet(path):
@@ -61,7 +60,6 @@ class RLlibParquet(StepFormat):
 
     @classmethod
     def parts(cls, folder: Path) -> list[Path]:
-        """The files, or the folder where an episode goes over two of them."""
         files = visible_files(folder)
         if not files or not all(file.suffix == ".parquet" or is_parquet(file) for file in files):
             return []
@@ -110,7 +108,7 @@ def _column(source: str, word: str, column: Any, field: Any) -> Any:
 
 
 def _episode_ids(path: Path) -> set[Any] | None:
-    """The ids of the episodes in a file, without the rest of it; None where a packed one does not show its id."""
+    """Read the ids of the episodes alone; None where a packed one does not show its id."""
     with open_parquet(path) as file:
         names = file.schema_arrow.names
         name = next((n for n in (PACKED, *NAMES["episode"]) if n in names), None)

@@ -67,14 +67,13 @@ def _array(where: str, array: Any, field: Any) -> Array | dict[str, Any]:
 
 
 def _length(where: str, lengths: Array) -> int:
-    """The one length that all entries have."""
     if len(lengths) and (other := np.flatnonzero(lengths != lengths[0])).size:
         raise DataError(f"{where} has {lengths[other[0]]} entries in row {other[0]} and {lengths[0]} in row 0.")
     return int(lengths[0]) if len(lengths) else 0
 
 
 def _shape(kind: Any, field: Any) -> tuple[int, ...] | None:
-    """What an extension type, or the trace of one that is not registered, says of an entry's shape."""
+    """Return what an extension type, or the trace of one that is not registered, says of an entry's shape."""
     shape: Any = getattr(kind, "shape", None) if isinstance(kind, pa.BaseExtensionType) else None
     if shape is None and (said := (field.metadata or {}).get(EXTENSION)):
         try:

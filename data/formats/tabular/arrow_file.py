@@ -16,7 +16,7 @@ _HEADER, _DATA, _BUFFERS, _COMPRESSION = 2, 1, 2, 3  # fields of Message, Dictio
 
 
 def read_arrow(path: Path) -> Any:
-    """The table in a file, once its buffers are known to unpack to no more than may be made of it."""
+    """Read the table in a file, once its buffers are known to unpack to no more than may be made of it."""
     with unpacking(path), pa.memory_map(str(path)) as file:
         file.seek(_MAGIC)
         for message in pa.ipc.MessageReader.open_stream(file):
@@ -30,7 +30,7 @@ def read_arrow(path: Path) -> Any:
 
 
 def _unpacked(message: Any) -> int:
-    """Bytes of a message's buffers; of compressed ones what they say before their content, as whoever unpacks them believes."""
+    """Count bytes of a message's buffers; of compressed ones what they declare, as whoever unpacks them believes."""
     body, about = message.body, memoryview(message.metadata)
     if not body:
         return 0
@@ -48,12 +48,12 @@ def _unpacked(message: Any) -> int:
 
 
 def _follow(about: memoryview, place: int) -> int:
-    """Where an offset in FlatBuffers leads."""
+    """Follow an offset in FlatBuffers."""
     return place + struct.unpack_from("<i", about, place)[0]
 
 
 def _table(about: memoryview, at: int) -> Callable[[int], int]:
-    """A table of FlatBuffers: gives the place of a field's value by its number, 0 where it is not there."""
+    """Read a table of FlatBuffers: a function gives the place of a field's value by its number, 0 where it is not there."""
     fields = at - struct.unpack_from("<i", about, at)[0]
     size = struct.unpack_from("<H", about, fields)[0]
 

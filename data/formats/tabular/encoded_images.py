@@ -18,7 +18,6 @@ _MOST_PIXELS = 1 << 26  # of one image whose size nobody announced
 
 
 def is_encoded(data: bytes) -> bool:
-    """Whether the bytes begin as PNG or JPEG does."""
     return data.startswith((b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"))
 
 

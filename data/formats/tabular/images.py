@@ -42,7 +42,7 @@ def read_images(names: Sequence[str], places: Sequence[Path], source: str) -> Ar
 
 @contextmanager
 def _opened(places: Sequence[Path], source: str) -> Generator[Fetch]:
-    """Where an image is looked up: the first place that has it. Archives stay open, one inside the other's block."""
+    """Yield a look-up of images: the first place that has one counts. Archives stay open, one inside the other's block."""
     if not places:
 
         def nowhere(name: str) -> tuple[bytes, str]:

@@ -26,7 +26,7 @@ class TableFormat(StepFormat):
     )
 
     def on_task(self, there: Collection[str]) -> list[str]:
-        """A sentence where none of the columns says which episodes the task ended."""
+        """Say so where none of the columns tells which episodes the task ended."""
         other = "terminated" if self.ends == "truncated" else "truncated"
         said = f"all were taken as {self.ends} (options.ends={other} changes that)"
         return [] if "terminated" in there else [f"The file does not say which episodes the task ended: {said}."]

@@ -26,7 +26,7 @@ class Ids:
 
 
 def episode_ids(source: str, name: str, column: Any) -> Ids:
-    """The episodes of a column's numbers or text, in an Arrow array; numbers written as text are in the order of numbers."""
+    """Code the episodes of an Arrow column of numbers or text; numbers written as text are in the order of numbers."""
     column = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     is_text = any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
@@ -109,7 +109,6 @@ def order_of(
 
 
 def order_notes(order: Order, called: Mapping[str, str]) -> list[str]:
-    """Sentences on how rows of a whole file were put in order, and on steps that are missing."""
     notes = ["Rows were put in order, by their episodes and steps."] if order.rows is not None else []
     if order.unit not in (None, 0.0, 1.0):
         notes.append(f"{called['step']!r} rises by {order.unit:g} from row to row.")
@@ -120,7 +119,7 @@ def order_notes(order: Order, called: Mapping[str, str]) -> list[str]:
 
 
 def _sorted(code: Array, step: Array, closing: Array, *, together: bool) -> Array | None:
-    """The order by episode and step, closing rows last; episodes that lie together stay where they are. None: as rows lie."""
+    """Order by episode and step, closing rows last; None: as rows lie. Episodes that lie together stay where they are."""
     if together:
         code = np.cumsum(np.r_[False, code[1:] != code[:-1]])
     late = np.where(closing, np.inf, step)  # of an episode one at the most
@@ -131,7 +130,7 @@ def _sorted(code: Array, step: Array, closing: Array, *, together: bool) -> Arra
 
 
 def _unit(source: str, name: str, step: Array, rises: Array) -> float:
-    """By how much steps rise: 1, or what they rise by throughout; 0 for numbers that are not whole."""
+    """Find by how much steps rise: 1, or what they rise by throughout; 0 for numbers that are not whole."""
     if not len(rises) or (step.dtype.kind == "f" and (step != np.rint(step)).any()):
         return 0.0 if len(rises) else 1.0
     if (rises == rises[0]).all():
@@ -157,7 +156,6 @@ def _falls(source: str, name: str, step: Array, row: int, episode: Any) -> DataE
 
 
 def _comes_back(source: str, names: Sequence[Any], code: Array) -> DataError:
-    """What is said of the first episode whose rows do not lie together."""
     first = np.flatnonzero(np.r_[True, code[1:] != code[:-1]])
     _, begins = np.unique(code[first], return_index=True)
     row = int(first[np.setdiff1d(np.arange(len(first)), begins)[0]])
@@ -192,12 +190,12 @@ def go_over_files(files: Sequence[Path], episodes: Callable[[Path], Ids | None],
 
 
 def _is_whole(ids: Ids, step: Array) -> bool:
-    """Whether no episode lacks a step between its first and its last."""
+    """Tell whether no episode lacks a step between its first and its last."""
     order = np.lexsort((step, ids.code))
     code, step = ids.code[order], step[order]
     return bool(((code[1:] != code[:-1]) | (step[1:] - step[:-1] <= 1)).all())
 
 
 def flags_of(source: str, called: Mapping[str, str], columns: Mapping[str, Array]) -> dict[str, Array]:
-    """`terminated`, `truncated` and `closing` of those columns that are there, [N] bool each."""
+    """Read those of `terminated`, `truncated` and `closing` that are there, [N] bool each."""
     return {word: flags(source, called[word], columns[word]) for word in ("terminated", "truncated", "closing") if word in columns}

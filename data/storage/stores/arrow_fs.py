@@ -118,7 +118,7 @@ def _found(info: Any) -> Found:
 
 
 def open_arrow(uri: str) -> tuple[ArrowFiles, str]:
-    """The file system of a URI, and the path that it names. Raises StorageError where it cannot be understood or reached."""
+    """Open the file system of a URI, and return the path that it names. Raises StorageError."""
     import pyarrow as pa
     from pyarrow import fs
 

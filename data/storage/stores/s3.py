@@ -116,7 +116,6 @@ class S3:
         return _Object(self, key)
 
     def read_at(self, key: str, size: int, offset: int) -> bytes:
-        """Bytes of an object."""
         import obstore
 
         with self._errors():
@@ -151,7 +150,7 @@ class S3:
         return [one for one in found if one.size or one.key not in folders]
 
     def make(self, folder: str) -> None:
-        """Nothing: a folder is what keys begin with."""
+        """Do nothing: a folder is what keys begin with."""
 
     def delete(self, keys: Iterable[str]) -> None:
         import obstore
@@ -169,7 +168,7 @@ class S3:
 
     @contextmanager
     def _errors(self) -> Generator[None]:
-        """Turns what obstore raises into an OSError that says it in a few words."""
+        """Turn what obstore raises into an OSError that says it in a few words."""
         from obstore.exceptions import BaseError
 
         try:
@@ -223,7 +222,7 @@ def _above(key: str) -> list[str]:
 
 
 def open_s3(uri: str) -> tuple[S3, str]:
-    """The bucket of a URI, and the key that it names. Raises StorageError where it cannot be understood, or obstore is missing."""
+    """Open the bucket of a URI, and return the key that it names. Raises StorageError."""
     place, _, query = uri.removeprefix("s3://").partition("?")
     authority, _, key = place.partition("/")
     user, _, bucket = authority.rpartition("@")
@@ -273,7 +272,7 @@ def _has_profiles(around: dict[str, str]) -> bool:
 
 
 def _region_of(bucket: str) -> str:
-    """Where Amazon says that a bucket is; it needs no credentials."""
+    """Ask Amazon where a bucket is; it needs no credentials."""
     from pyarrow import fs
 
     try:

@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 def side_by_side(function: Callable[[Item], Result], items: Iterable[Item], at_once: int = _AT_ONCE) -> list[Result]:
-    """What a function gives of each item, in their order; threads ask. The first error that one raises is raised."""
+    """Call a function with each item, in threads; results are in order, and the first error that one raises is raised."""
     items = list(items)
     if len(items) < 2:
         return [function(item) for item in items]
