@@ -79,11 +79,7 @@ class Config(BaseModel):
 
     @classmethod
     def checked(cls, settings: Mapping[str, Any], *, title: str | None = None) -> Self:
-        """The config that `settings` describe.
-
-        Raises:
-            ConfigError: a key is unknown (the nearest known one is named) or a value is out of range.
-        """
+        """Return the config of `settings`. Raises ConfigError of an unknown key (the nearest is named) or a value out of range."""
         try:
             return cls.model_validate(dict(settings))
         except ValidationError as error:
@@ -91,10 +87,7 @@ class Config(BaseModel):
 
 
 def in_present_words(config: type[BaseModel], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a config, of which those that had another name once are under the one that they have now.
-
-    Raises ConfigError where its two names are given unlike values, or the former one something that it could not be.
-    """
+    """Put settings under the names that they have now. Raises ConfigError where a former name and the present one disagree."""
     found = dict(settings)
     for name, field in config.model_fields.items():
         for former, written in _formerly(field).items():
@@ -143,10 +136,7 @@ def recorded(config: Config) -> dict[str, Any]:
 
 
 def by_name(kind: str, known: Iterable[type[BaseModel]]) -> Callable[[Any], Any]:
-    """A validator that takes a bare string for the config of that name, with its defaults, and refuses names that there are not.
-
-    `kind` is what all of them are.
-    """
+    """Return a validator that takes the name of a config, which is of this `kind`, for that config with its defaults."""
     names = [str(config.model_fields["name"].default) for config in known]
 
     def read(value: Any) -> Any:

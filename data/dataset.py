@@ -113,11 +113,7 @@ class Dataset(Recording):
 
     @classmethod
     def from_episodes(cls, episodes: Sequence[Episode]) -> Self:
-        """A dataset of episodes, as scikit-learn's splitters hand them out; copies them.
-
-        Raises:
-            DataError: there is none, it is something else, or their columns differ.
-        """
+        """Copy episodes, as scikit-learn's splitters hand them out, to a dataset. Raises DataError where columns differ."""
         given: Any = episodes
         if not isinstance(given, Iterable) or not all(isinstance(episode, Episode) for episode in cast("Iterable[Any]", given)):
             given = repr(given) if isinstance(given, str) else f"a {type(given).__name__}"  # pyright: ignore[reportUnknownArgumentType]
@@ -181,11 +177,7 @@ class Dataset(Recording):
 
     @staticmethod
     def concat(datasets: Sequence[Dataset], *, name: str | None = None) -> Dataset:
-        """The episodes of all, one dataset after the other; nothing is copied until samplers need it (see `joined`).
-
-        Raises:
-            DataError: there is none, or columns differ in name, dtype or shape.
-        """
+        """Join datasets one after the other; nothing is copied until samplers need it. Raises DataError where columns differ."""
         return Dataset.of(joined.concat(datasets, name))
 
     @staticmethod

@@ -59,13 +59,9 @@ class Folder:
         return arrays
 
     def columns(self) -> Columns:
-        """Views of the one shard of a local uncompressed dataset, or of the node map, which is built where there is none.
+        """Map the one shard of a local uncompressed dataset, or the node map, which is built where there is none.
 
-        Either is compared with SHA-256s once a machine, not at every opening.
-
-        Raises:
-            DataError: a shard is damaged, or not what was written.
-            StorageError: the node map has no room.
+        Either is compared with SHA-256s once a machine, not at every opening. Raises DataError of a damaged shard.
         """
         if self._columns is None:
             if self.is_mapped_as_it_is:

@@ -30,9 +30,7 @@ DEEPEST = 40  # operations that a provenance goes back; readers of JSON refuse w
 
 @dataclass(frozen=True)
 class Derivation:
-    """Where derived episodes come from: one operation on others. It is described only when that is asked for, since to name what is
-    in memory by its fingerprint reads all of it.
-    """  # noqa: D205 - one sentence of two
+    """Where derived episodes come from: one operation on others, described only when asked for, since that may read all of it."""
 
     operation: str
     parameters: Mapping[str, Any]  # JSON-able
@@ -205,17 +203,12 @@ class Recording:
         return self.episodes.contiguous and self.n_rows == self.source.table(in_order=True).n
 
     def rows(self, *, in_order: bool = True) -> EpisodeRows:
-        """Its logical rows, to be read in blocks, from first to last where `in_order`. Nothing is mapped for it
-        but the columns of a folder whose episodes are wanted in another order than that of their rows.
-        """  # noqa: D205 - one sentence of two
+        """Return its logical rows, to be read in blocks, from first to last where `in_order`; only other orders map columns."""
         table = self.source.table(in_order=in_order and self.episodes.in_order)
         return EpisodeRows(table, self.episodes.first_row, self.episodes.steps)
 
     def in_place(self) -> EpisodeRows:
-        """Its logical rows, to be read in any order from where they lie; nothing is mapped for it.
-
-        Raises DataError where what is read is compressed.
-        """
+        """Return its logical rows, to be read in any order from where they lie, unmapped. Raises DataError of compressed ones."""
         return EpisodeRows(self.source.in_place(), self.episodes.first_row, self.episodes.steps)
 
     def tables(self) -> StepTables:
@@ -261,22 +254,14 @@ class Recording:
         return self.source.folders
 
     def prepare(self) -> None:
-        """Makes sure that `columns` gives what was written: builds the node map, or reads the one file that is mapped as it is.
-
-        Raises:
-            DataError: a shard is missing or not what was written.
-            StorageError: the node map has no room.
-        """
+        """Build the node maps of `columns`, or read the files that are mapped as they are. Raises DataError or StorageError."""
         for folder in self.folders:
             if folder.is_mapped_as_it_is:
                 folder.verify()
         _ = self.columns
 
     def verify(self) -> None:
-        """Compares every shard with its SHA-256, and what the manifest says of the rows with the rows. See `verify_folder`.
-
-        Raises DataError, which names the first that differs.
-        """
+        """Compare every shard with its SHA-256, and the manifest with the rows: see `verify_folder`. Raises DataError."""
         from .verifying import verify_folder
 
         for folder in self.folders:

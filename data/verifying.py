@@ -18,14 +18,10 @@ _ROUNDING = 1e-6  # share of a number's size by which sums that were added up el
 
 
 def verify_folder(folder: Folder) -> None:
-    """Reads every row once: files against their SHA-256, and digests, statistics and the table of episodes against the rows.
+    """Read every row once: files against their SHA-256, and digests, statistics and the table of episodes against the rows.
 
     So nothing that training reads can differ from what was written, but for bounds of spaces that are wider than the data, which
-    nothing in the rows tells.
-
-    Raises:
-        DataError: one of them differs; it is named.
-        StorageError: the place cannot be read.
+    nothing in the rows tells. Raises DataError, which names what differs.
     """
     table = folder.shards(verify=True)
     table.columns(0)  # before the episodes: a missing shard says more of what happened

@@ -61,17 +61,10 @@ class _StaleError(Exception):
 
 
 def download(remote: RemoteFile, target: Path, show: Show = lambda done, total: None, patience: Patience | None = None) -> None:
-    """Makes sure that the file is there, whole. One process at a time may be at work on `target`.
+    """Make sure that the file is there, whole and as it was published. One process at a time may be at work on `target`.
 
-    Args:
-        remote: where from, and what is known of it.
-        target: the file to write; one that is there is compared with what is known and kept.
-        show: told how far it is.
-        patience: with the server; None: what `Patience` says.
-
-    Raises:
-        DataError: the server has no such file, or what it has (or what is there) is not what was published.
-        StorageError: the server cannot be reached or stops again and again, or the disk is full.
+    Raises DataError where the server has no such file or another one than was published, and StorageError where it cannot be
+    reached, stops again and again, or the disk is full.
     """
     if target.exists():
         _check(remote, target, f"{target} is not the file that was published")

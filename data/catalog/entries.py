@@ -226,12 +226,7 @@ class Catalog:
 
 
 def catalog() -> Catalog:
-    """The catalog as it stands now.
-
-    Raises:
-        ConfigError: a file that `D3RAY_CATALOG` names is not one of a catalog.
-        StorageError: it cannot be read.
-    """
+    """Return the catalog as it stands now. Raises ConfigError or StorageError for a file that `D3RAY_CATALOG` names."""
     own = tuple(filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)))
     stamps: list[tuple[str, int]] = []
     for path in own:

@@ -33,15 +33,9 @@ _MOST = 2000  # names of a family among which the nearest to a misspelt one is l
 
 
 def find(text: str) -> Place:
-    """The place of a catalog name, which is downloaded and imported first where it is not yet here.
+    """Return the place of a catalog name, which is downloaded and imported first where it is not yet here; no recipe is followed.
 
-    What is made by a recipe is not made here, for that takes hours.
-
-    Raises:
-        DataError: there is no such name (the nearest is given), its files are not what was published, or its recipe has not been
-            followed yet.
-        StorageError: a server cannot be reached, or the disk is full.
-        ConfigError: `D3RAY_CATALOG` names what is no catalog.
+    Raises DataError where there is no such name, its files are not what was published, or its recipe has not been followed yet.
     """
     if Path(text).expanduser().is_absolute():
         raise DataError(f"There is no dataset folder {text!r} on {gethostname()}, which is to open it.")
@@ -62,11 +56,7 @@ def folder_here(name: str) -> Path | None:
 
 
 def named(source: str | Path) -> tuple[str, Entry] | None:
-    """The name and the entry that a source of an import is, where there is no such file or folder; None for other sources.
-
-    Raises:
-        DataError: the name is that of a d3ray dataset, which needs no import.
-    """
+    """Return the name and the entry that a source of an import is; None for others. Raises DataError for a d3ray dataset."""
     text = str(source)
     if "://" in text or Path(text).expanduser().exists() or (entry := catalog().find(text)) is None:
         return None
@@ -86,11 +76,7 @@ def nearest(name: str, known: Catalog) -> str:
 
 
 def prepare(name: str, entry: Entry, *, patience: Patience | None = None) -> Path:
-    """The folder of the dataset made of an entry's files; they are downloaded and imported first where it is not there.
-
-    Raises:
-        DataError, StorageError: as for `find`.
-    """
+    """Return the folder of the dataset of an entry's files, which are downloaded and imported first where it is not there."""
     folder = dataset_folder(name, entry)
     if (folder / MANIFEST).exists():
         return folder
@@ -102,11 +88,7 @@ def prepare(name: str, entry: Entry, *, patience: Patience | None = None) -> Pat
 
 
 def fetch(name: str, entry: Entry, *, patience: Patience | None = None) -> Path:
-    """The folder of an entry's files, whole and compared with what is published; what is missing is downloaded.
-
-    Raises:
-        DataError, StorageError: as for `download`.
-    """
+    """Return the folder of an entry's files, whole and compared with what is published; what is missing is downloaded."""
     from ..progress import progress
     from .download import download
 

@@ -17,18 +17,11 @@ def unexplained(x: np.ndarray, y: np.ndarray, group: np.ndarray) -> np.ndarray:
 
 
 def errors(x: np.ndarray, y: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """Squared errors out of sample, in units of each target's variance.
+    """Return squared errors out of sample, in units of each target's variance: [N, K] of x [N, D] and y [N, K].
 
-    Ridge regression on x, its products and random Fourier features of it (Rahimi and Recht 2007), in two folds; of three ridges
-    that which leaves least counts.
-
-    Args:
-        x: [N, D] floats.
-        y: [N, K] floats.
-        group: [N] integers; rows of a group, such as an episode's, are in one fold.
-
-    Returns:
-        [N, K]; NaN for a constant target, and where there is one group only.
+    Ridge regression on x, its products and random Fourier features of it (Rahimi and Recht 2007), in two folds, each of which has
+    whole groups (`group` [N], such as episodes); of three ridges that which leaves least counts. NaN for a constant target, and for
+    one group.
     """
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
     features = _features(x)

@@ -52,11 +52,7 @@ def chosen(n: int, m: int, name: str) -> np.ndarray:
 
 
 class Sampler:
-    """Gathers a `Sample` while pieces go by.
-
-    Args:
-        dataset: where they come from.
-    """
+    """Gathers a `Sample` while pieces go by."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset

@@ -154,15 +154,7 @@ def action_bounds(dataset: Dataset) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def survey(dataset: Dataset, advance: Advance | None = None) -> Survey:
-    """Reads every row once.
-
-    Args:
-        dataset: what is surveyed.
-        advance: called with 1 after each piece.
-
-    Raises:
-        DataError: a file is missing or truncated.
-    """
+    """Read every row once; `advance` is called with 1 after each piece. Raises DataError where a file is missing or truncated."""
     seen = _Pass(dataset)
     for piece in pieces(dataset):
         seen.add(piece)

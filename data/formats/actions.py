@@ -26,13 +26,10 @@ def adjust_actions(
     scale: float | tuple[float, ...] | None = None,
     spec: Spec | None = None,
 ) -> Imported:
-    """Steps with their actions multiplied by `scale` and held to the space's bounds; what was done is in notes and provenance.
+    """Multiply actions by `scale` and hold them to the space's bounds; what was done is in notes and provenance.
 
     Actions out of bounds are kept, clipped or refused, as `actions` says. The bounds of `spec` go before those that the file gives;
     only the latter are multiplied by `scale` too.
-
-    Raises:
-        ConfigError: actions are not continuous, `scale` has another number of entries or a zero, or no bounds are known.
     """
     if scale is None and actions == "keep":
         return imported

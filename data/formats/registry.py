@@ -58,11 +58,7 @@ FORMATS = _Formats(  # in the order in which they are asked about a file: the pa
 
 
 def register_format(new: type[Format]) -> type[Format]:
-    """Adds a format of a user's own, which is asked after those that are there; decorates its class.
-
-    Raises:
-        ConfigError: the name is taken.
-    """
+    """Add a format of a user's own, which is asked after those that are there; decorates its class. Raises ConfigError."""
     if new.name in FORMATS:
         raise ConfigError(f"There is a format {new.name!r} already; give yours another name.")
     FORMATS[new.name] = new
@@ -136,12 +132,9 @@ def check_options(format: str, options: Iterable[str]) -> None:
 
 
 def read(path: Path | str, format: str | None = None, **options: Any) -> Imported:
-    """The steps in a file (or a folder that is one dataset), by the importer named or, with None, the one that knows the file.
+    """Read the steps in a file (or a folder that is one dataset), by the importer named or, with None, the one that knows the file.
 
     `options` are fields of `Adjustments` and of the format, such as `timeout_at`; they are in the provenance.
-
-    Raises:
-        ConfigError: no format or option has that name, or actions are to be scaled or held to bounds and cannot be.
     """
     with unpacking():  # what is made of the file to plan it counts as well
         return plan(path, format, **options).whole()

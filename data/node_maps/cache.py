@@ -98,17 +98,10 @@ def building(entry: Path) -> Generator[None]:
 
 
 def make_room(aside: Path, columns: int, copies: int = 0) -> None:
-    """Removes the least recently used entries until a map fits into the limit and onto the disk, and makes `aside`.
+    """Remove the least recently used entries until a map fits into the limit and onto the disk, and make `aside`.
 
-    Other builders count `aside` with the bytes that it will have.
-
-    Args:
-        aside: where it is built.
-        columns: bytes that it will have.
-        copies: bytes that are needed beside them until it is built.
-
-    Raises:
-        StorageError: what is in use leaves too little room, or the disk has too little.
+    It will have `columns` bytes, and needs `copies` more until it is built; other builders count it with both. Raises StorageError
+    where what is in use leaves too little room, or the disk has too little.
     """
     limit, cache, needed = cache_limit(), aside.parent, columns + copies
     if needed > limit:

@@ -61,16 +61,9 @@ Write = Callable[[Path], None]  # writes the columns' files into a folder
 
 
 def node_map(place: Place, manifest: Manifest, cache: Path | None = None) -> dict[str, np.ndarray]:
-    """Columns as read-only views of mapped files; the map is built first where there is none, or a damaged one.
+    """Map columns as read-only views of files in `cache`; the map is built first where there is none, or a damaged one.
 
-    Args:
-        place: the dataset's folder.
-        manifest: its manifest.
-        cache: None: `D3RAY_CACHE`.
-
-    Raises:
-        DataError: a shard is missing or not what was written; the sentence names it.
-        StorageError: the map has no room.
+    Raises DataError of a shard that is missing or not what was written, StorageError where the map has no room.
     """
     digests = {column.name: column.digest for column in manifest.columns}
     content = Content(manifest.fingerprint, manifest.n_rows, manifest.kinds, digests)
@@ -86,11 +79,9 @@ def node_map(place: Place, manifest: Manifest, cache: Path | None = None) -> dic
 
 
 def node_map_of_rows(rows: Rows, kinds: Kinds, summary: Summary, cache: Path | None = None) -> dict[str, np.ndarray]:
-    """`node_map` of rows that lie in no folder of their own, read once, block by block.
+    """Make a `node_map` of rows that lie in no folder of their own, read once, block by block.
 
-    Raises:
-        DataError: the rows are not those of the summary (a function gave other rewards the second time).
-        StorageError: the map has no room.
+    Raises DataError where they are not those of the summary: a function gave other rewards the second time.
     """
     content = Content(summary.fingerprint, rows.n, kinds, summary.digests)
     return _columns_of(content, lambda aside: _write_rows(rows, content, aside), 0, cache)

@@ -25,11 +25,7 @@ _seen: dict[Path, Any] = {}
 
 
 def check_once(path: Path, shard: Shard, label: str) -> None:
-    """Compares a local shard with its SHA-256 unless that was done before, and the file was not touched since.
-
-    Raises:
-        DataError: it is missing or not what was written.
-    """
+    """Compare a local shard with its SHA-256 unless that was done since the file was touched. Raises DataError."""
     check_file(path, shard, label, verify=False)
     if _seen.get(path) == (now := _state(path, shard)):
         return

@@ -50,15 +50,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 
 
 class Expression:
-    """An expression that was parsed.
-
-    Args:
-        text: as it was written.
-        known: the names that it may use.
-
-    Raises:
-        ConfigError: it is no expression, has something that is not allowed here, or a name that is not known; the nearest is named.
-    """
+    """A parsed expression over names that are known. Raises ConfigError, which names the nearest name."""
 
     def __init__(self, text: str, known: Collection[str]) -> None:
         self.text = text

@@ -27,12 +27,7 @@ from .selection import shuffled
 
 
 class Joined:
-    """The rows of several datasets, one dataset after the other.
-
-    Args:
-        parts: datasets with the same columns.
-        spec: the spaces of all.
-    """
+    """The rows of several datasets with the same columns, one dataset after the other."""
 
     def __init__(self, parts: Sequence[Recording], spec: Spec) -> None:
         self.parts, self._spec = tuple(parts), spec

@@ -41,15 +41,7 @@ _OF_EPISODE = ("step", "steps", "return", "episode")
 
 
 class Transform:
-    """Rewards from the columns of transitions: an expression, the name of one, or a function.
-
-    Args:
-        reward: see `Dataset.relabel`.
-        kinds: the columns that there are.
-
-    Raises:
-        ConfigError: it cannot be used; a name in it is not known.
-    """
+    """Rewards from the columns of transitions: an expression, the name of one, or a function. Raises ConfigError."""
 
     def __init__(self, reward: Reward, kinds: Kinds) -> None:
         self._known = {*(name.split("/")[0] for name in kinds if name != "closing"), *_FIELDS, *_OF_EPISODE}
@@ -109,15 +101,9 @@ class Transform:
 
 
 class RelabelledRows:
-    """Rows of a table with other rewards. Picklable where the table and the function are.
+    """Rows of a table with other rewards, zeros outside the episodes. Picklable where the table and the function are.
 
-    Args:
-        table: with the rewards as they were.
-        episodes: whose rewards are worked out; other rows have zeros.
-        kinds: the table's columns.
-        transform: what makes rewards.
-        in_order: whether rows are asked for in order; if not, all rewards are worked out at once.
-        on_disk: whether these then lie in an unnamed file of the cache folder instead of memory.
+    Where rows are not asked for in order all rewards are worked out at once, `on_disk` into an unnamed file of the cache folder.
     """
 
     def __init__(

@@ -274,11 +274,7 @@ class ReplayBuffer:
         return self._windows[key]
 
     def whole(self, bootstrap: bool = False) -> Starts:
-        """The rows at which finished episodes start that are all there; kept up to date likewise.
-
-        Args:
-            bootstrap: Whether the last step of a truncated episode whose final observation is missing is left out.
-        """
+        """Return the rows at which finished episodes that are all there start; `bootstrap` leaves out blind ends."""
         if bootstrap not in self._whole:
             self._whole[bootstrap] = Starts(self._rings.step, self._rings.tail, self.rows)
             self._find_episodes(bootstrap)
@@ -318,12 +314,9 @@ class ReplayBuffer:
     # ---- keeping
 
     def to_dataset(self, name: str = "replay", environment: Environment | None = None) -> Dataset:
-        """What the rings hold, environment after environment, as a dataset in memory (copied).
+        """Copy what the rings hold, environment after environment, to a dataset in memory. Raises DataError where there is nothing.
 
         An unfinished episode ends truncated, its final observation missing. Of a partly overwritten episode the rest stays.
-
-        Raises:
-            DataError: there is no transition.
         """
         from ..dataset import Dataset  # what only trains needs no Arrow
 
@@ -395,11 +388,7 @@ class ReplayBuffer:
         return self._rings.state()
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Makes this buffer the one that gave `state`: draws go on as there. The arrays are copied.
-
-        Raises:
-            DataError: it comes from a buffer of another capacity, spec or number of environments.
-        """
+        """Become the buffer that gave `state`, whose arrays are copied: draws go on as there. Raises DataError."""
         self._rings.load_state(state)
         for key in self._windows:  # in place: samplers hold them
             self._find_windows(*key)
@@ -412,15 +401,10 @@ class ReplayBuffer:
 
     @classmethod
     def load(cls, path: str | Path, **options: Any) -> Self:
-        """The buffer that `save` wrote, of the kind that it was and with its priorities; one from a folder lies in memory now.
+        """Load what `save` wrote, of the kind that it was and with its priorities; one from a folder lies in memory now.
 
-        Args:
-            path: What `save` wrote.
-            **options: Those of a prioritised buffer that a file cannot hold: what is no number or text, a function or a scaler say.
-
-        Raises:
-            StorageError: there is none.
-            DataError: it is damaged, or of a kind that is no `cls`.
-            ConfigError: an option that the file lacks is not given, or another one is.
+        `options` are those of a prioritised buffer that a file cannot hold: what is no number or text, a function or a scaler say.
+        Raises StorageError where there is no file, DataError where it is damaged or of a kind that is no `cls`, ConfigError of
+        options.
         """
         return load(Path(path), cls, options)

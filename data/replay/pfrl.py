@@ -71,11 +71,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         return known[batch_size, seed]
 
     def update_errors(self, errors: Any) -> None:
-        """The errors [B] with which the last that was drawn was learned from.
-
-        Raises:
-            ConfigError: nothing was drawn since the last call.
-        """
+        """Set the errors [B] with which the last draw was learned from. Raises ConfigError without a draw since the last call."""
         if self._last is None:
             raise ConfigError("Errors are those of what was drawn last: sample first.")
         (sampler, index), self._last = self._last, None

@@ -125,11 +125,7 @@ class Rings:
             self.open[rings] = self.head[rings]
 
     def steps(self, observations: tuple[str, ...]) -> StepTable:
-        """What the rings hold, one after the other, copied; `observations` are the columns that a missing end repeats.
-
-        Raises:
-            DataError: there is no transition.
-        """
+        """Copy what the rings hold, one after the other; a missing end repeats the columns `observations`. Raises DataError."""
         if not self.n_transitions:
             raise DataError("The replay buffer holds no transition yet.")
         parts: list[dict[str, np.ndarray]] = []
@@ -169,11 +165,7 @@ class Rings:
         return state | {"head": self.head.copy(), "tail": self.tail.copy()}
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Makes these the rings that gave `state`. The arrays are copied.
-
-        Raises:
-            DataError: it comes from rings of another size, number or kind.
-        """
+        """Become the rings that gave `state`, whose arrays are copied. Raises DataError where that is of other rings."""
         arrays, counters = self._arrays(), {"head", "tail"}
         if wrong := arrays.keys() ^ (state.keys() - counters) | counters - state.keys():
             raise DataError(f"This is no state of such a replay buffer: {min(wrong)!r} does not fit.")

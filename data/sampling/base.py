@@ -113,11 +113,7 @@ class Sampler:
         return None
 
     def numbers(self, step: int) -> Tensor:
-        """[(S,) B] int64 below `n_windows`: what the batch of a step has. Hashes of a block of steps are made at once.
-
-        Raises:
-            DataError: nothing can be drawn yet.
-        """
+        """Draw numbers below `n_windows`, [(S,) B] int64; hashes of a block of steps are made at once. Raises DataError."""
         return self._drawn_at(step) % self._size()
 
     def _drawn_at(self, step: int) -> Tensor:

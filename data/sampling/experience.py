@@ -40,11 +40,7 @@ Experience = Recording | Growing
 
 
 def needed_columns(source: Experience, extra: Sequence[str]) -> Mapping[str, np.ndarray]:
-    """The columns that a batch is made of.
-
-    Raises:
-        DataError: an extra one is missing.
-    """
+    """Return the columns that a batch is made of. Raises DataError where an extra one is missing."""
     columns = source.columns
     return {name: columns[name] for name in needed_names(columns, extra)}
 

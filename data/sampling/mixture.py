@@ -53,11 +53,7 @@ class Mixture:
         return sum(sampler.n_windows for sampler in self.samplers)
 
     def counts(self, step: int) -> list[int]:
-        """How many transitions the batch of a step has from each sampler.
-
-        Raises:
-            DataError: nothing can be drawn.
-        """
+        """Return how many transitions the batch of a step has from each sampler. Raises DataError where nothing can be drawn."""
         shares = [w if s.n_windows else 0.0 for w, s in zip(self._shares(step), self.samplers, strict=True)]
         total = sum(shares)
         if not total:

@@ -51,12 +51,9 @@ class Prioritized(Sampler):
         self._next, self._waiting = int(state["next"]), False
 
     def _items(self, step: int, size: int | None) -> tuple[Tensor, Tensor]:
-        """Names of what a step draws, and their importance weights, [(S,) B] each.
+        """Draw names of a step, and their importance weights, [(S,) B] each. Raises ConfigError where errors are awaited.
 
         `size` draws are made from `size` parts of the sum: the first so many of B parts would be the front of the source alone.
-
-        Raises:
-            ConfigError: errors of the batch before are awaited.
         """
         if self.wait and self._waiting:
             raise ConfigError("The errors of the last batch are awaited: call update before the next draw.")

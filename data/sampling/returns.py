@@ -19,17 +19,10 @@ CHUNK = 1 << 20  # rows at once, and at least one episode
 def returns_to_go(
     reward: np.ndarray, first_row: np.ndarray, steps: np.ndarray, gamma: float = 1.0, dtype: Any = np.float32
 ) -> np.ndarray:
-    """[len(reward)]: Σ γᵏ r over the rest of the episode, for every row of these episodes; 0 elsewhere.
+    """Sum γᵏ r over the rest of the episode, for every row of these episodes [E]; 0 elsewhere: [len(reward)].
 
     Added up in float64 by doubling: after pass i every row holds the sum of the next 2ⁱ rewards, so episodes of T steps take
     log₂ T passes and no loop over steps.
-
-    Args:
-        reward: [rows], of all rows.
-        first_row: [E], in any order.
-        steps: [E].
-        gamma: Discount; 1 for the returns to go of a Decision Transformer.
-        dtype: Of the sums.
     """
     out = np.zeros(len(reward), dtype)
     ends, start = np.cumsum(steps), 0
@@ -60,13 +53,10 @@ def range_of_returns(dataset: Any, gamma: float, transform: RewardTransform | No
 
 
 def endless_returns(out: np.ndarray, reward: np.ndarray, first_row: np.ndarray, steps: np.ndarray, gamma: float) -> None:
-    """Writes r / (1 - γ) into `out` [rows] for the steps of these episodes, not empty, whose rewards are all the same r < 0.
+    """Write r / (1 - γ) into `out` [rows] for the steps of these episodes, not empty, whose rewards are all the same r < 0.
 
     A failure costs at each step, and cost is all that such an episode shows. Rewards that were earned would be summed to far more
-    than an episode can earn: they count as far as they go.
-
-    Raises:
-        ConfigError: γ is 1, at which such a sum has no end.
+    than an episode can earn: they count as far as they go. Raises ConfigError where γ is 1.
     """
     if gamma >= 1:
         raise ConfigError("endless takes an episode to go on for ever, which has no return where gamma is 1.")

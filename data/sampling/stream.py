@@ -228,12 +228,7 @@ class _Stretches(_BlockSampler, SequenceSampler):
 
 
 class _Reader:
-    """Reads episodes of a dataset into memory, one set while another is used.
-
-    Args:
-        dataset: Whose.
-        names: Columns to read.
-    """
+    """Reads columns of a dataset's episodes into memory, one set while another is used."""
 
     def __init__(self, dataset: Recording, names: Sequence[str]) -> None:
         self._dataset, self._names, self._table = dataset, tuple(names), dataset.source.in_place()

@@ -49,11 +49,7 @@ class Tree:
         return self._flat.take(index + self._rows)
 
     def set(self, index: np.ndarray, values: np.ndarray) -> None:
-        """Changes the numbers at `index` [T, K] to `values` [T, K]; of one that is named several times the last counts.
-
-        Raises:
-            IndexError: an index is not below n; what comes before it in its row is changed.
-        """
+        """Set the numbers at `index` [T, K] to `values` [T, K]; of equal ones the last counts. Raises IndexError."""
         _set(self._numbers, self._starts, self._least, self.n, np.array(index, np.int64), np.array(values, np.float64))
 
     def fill(self, values: np.ndarray) -> None:

@@ -123,15 +123,7 @@ class TransitionSampler(Sampler):
         self._plain: list[Batch]
 
     def sample(self, step: int | None = None, size: int | None = None) -> Batch:
-        """The batch of a step; without one, of the step after the last call without one.
-
-        Args:
-            step: The gradient step.
-            size: Only the first so many transitions of it; None: all.
-
-        Raises:
-            DataError: a buffer has nothing yet that can be drawn.
-        """
+        """Draw the batch of a step (None: of the step after the last call without one), or only its first `size` transitions."""
         step = self._step(step)
         if self.grows or size is not None:
             return self._moved(self._batch(self.numbers(step)[..., :size].contiguous()))

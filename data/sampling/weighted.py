@@ -71,12 +71,7 @@ class WeightedSampler(TransitionSampler):
 
 
 def exponential_weights(returns: Any, temperature: float) -> np.ndarray:
-    """[E] weights exp((R - max R) / temperature) of episodes by their returns, at most 1.
-
-    Args:
-        returns: [E], as `dataset.episodes.returns`.
-        temperature: In units of the return; the smaller, the more only the best episodes are drawn.
-    """
+    """Weigh episodes by their returns [E]: exp((R - max R) / temperature); a small temperature draws the best only."""
     if not temperature > 0:
         raise ConfigError(f"temperature is {temperature}; it must be positive.")
     values = np.asarray(returns, np.float64)
@@ -84,13 +79,10 @@ def exponential_weights(returns: Any, temperature: float) -> np.ndarray:
 
 
 def top_weights(returns: Any, share: float, steps: Any | None = None) -> np.ndarray:
-    """[E] weights of 1 for the best `share` of the episodes, and 0 for the others; see `best_episodes`.
+    """Weigh the best `share` of the episodes with 1 and the others with 0, by returns [E]; see `best_episodes`.
 
-    Args:
-        returns: [E].
-        share: Of the number of episodes.
-        steps: [E], which makes it a share of the transitions. With a tenth, imitation is then the "10 % BC" of Chen et al. 2021
-            (Decision Transformer, section 5).
+    With `steps` [E] it is a share of the transitions: a tenth makes imitation the "10 % BC" of Chen et al. 2021 (Decision
+    Transformer, section 5).
     """
     if not 0 < share <= 1:
         raise ConfigError(f"The share of the best episodes is {share}; it must be above 0, and at most 1.")

@@ -32,11 +32,7 @@ class SingleScaler(Scaler):
         return found.fit(dataset) if isinstance(found, KeywiseScaler) else self.with_statistics(dataset.statistics.observation)
 
     def for_space(self, space: ObservationSpace, name: str) -> ObservationScaler:
-        """This scaler, or one for each key where observations are dicts.
-
-        Raises:
-            DataError: it does not suit these observations.
-        """
+        """Return this scaler, or one for each key where observations are dicts. Raises DataError where it does not suit them."""
         if isinstance(flat := flat_space(space), Dict):
             return KeywiseScaler(scalers={key: cast("AnySingleScaler", self) for key in flat.spaces}).for_space(flat, name)
         if not isinstance(space, Box) or not self.suits(space):
@@ -230,16 +226,10 @@ class KeywiseScaler(Scaler):
 def observation_affines(
     scaler: Any, kinds: Mapping[str, Any], dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
 ) -> dict[str, Affine]:
-    """A fitted scaler of observations (None: there is none) as tensors, by column.
+    """Return a fitted scaler of observations (None: there is none) as tensors, by column; `kinds` are the columns' NumPy types.
 
     They are in `dtype`, but in float64 for columns that are kept as float64 or as large integers: of a time in seconds since 1970
     the mean is then taken away before anything is rounded. Whoever scales brings the result to `dtype`.
-
-    Args:
-        scaler: Fitted.
-        kinds: NumPy's type of each column, or its name.
-        dtype: Of what networks see.
-        device: Where they lie.
     """
     if scaler is None:
         return {}

@@ -19,11 +19,7 @@ def chunks(n: int, size: int = CHUNK) -> Iterator[slice]:
 
 
 def as_array(label: str, values: Any) -> np.ndarray:
-    """What was given as an array, [N, ...], once nothing in it is masked.
-
-    Raises:
-        DataError: numpy's masked array, or a list of such, has masked entries: what lies under a mask is no value.
-    """
+    """Convert to an array, [N, ...]. Raises DataError of masked entries: what lies under a mask is no value."""
     if found := masked_entries(values):
         raise DataError(
             f"{label} has {found}, and what is masked is no value: leave such steps out, or put numbers in their place with "
@@ -45,16 +41,9 @@ def masked_entries(values: Any) -> str:
 
 
 def finite(label: str, column: np.ndarray, rows: np.ndarray | None = None, found: str = "") -> None:
-    """Refuses NaN and infinity.
+    """Refuse NaN and infinity in a column [N, ...] of floats; the first row is named, as `rows` [N] numbers it for the user.
 
-    Args:
-        label: of the array.
-        column: [N, ...]; what holds no floats is let through.
-        rows: [N], the numbers that its rows have for the user; None: from 0.
-        found: what a number that is not finite is called; empty: NaN or an infinite number.
-
-    Raises:
-        DataError: the first row that holds one is named.
+    `found` is what a number that is not finite is called; empty: NaN or an infinite number. Raises DataError.
     """
     if column.dtype.kind != "f":
         return
@@ -102,11 +91,7 @@ def one_column(label: str, array: np.ndarray) -> np.ndarray:
 
 
 def flags(label: str, array: np.ndarray) -> np.ndarray:
-    """[N] bool from flags of any type of number, [N] or [N, 1].
-
-    Raises:
-        DataError: a value is neither 0 nor 1; row and value are named.
-    """
+    """Convert flags of any type of number, [N] or [N, 1], to [N] bool. Raises DataError, which names row and value."""
     array = one_column(label, array)
     if array.dtype != np.bool_ and (wrong := (array != 0) & (array != 1)).any():
         k = int(wrong.argmax())

@@ -45,12 +45,7 @@ def is_alive(claim: str) -> bool:
 
 
 def scratch_names(kind: str, folder: Path | None = None) -> str:
-    """What names of temporary folders begin with, as `prefix` of `tempfile`; those that nobody writes any more are removed first.
-
-    Args:
-        kind: A word for what they are for.
-        folder: Where they are; None: in the folder for temporary files.
-    """
+    """Return a `prefix` for `tempfile`, of folders of that `kind`; those of dead writers are removed first."""
     remove_dead(Path(tempfile.gettempdir()) if folder is None else folder)
     return f"{'' if folder is None else '.'}d3ray-{kind}-{_claim()}"
 

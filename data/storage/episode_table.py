@@ -61,15 +61,11 @@ class EpisodeTable:
 
 
 def best_episodes(returns: np.ndarray, steps: np.ndarray, share: float, by: str) -> np.ndarray:
-    """[k] int64, rising: the episodes of the highest returns, one at least; of equal returns the earlier one comes first.
+    """Choose the episodes of the highest returns [E], one at least: [k] int64, rising; the earlier of equal ones comes first.
 
-    Args:
-        returns: [E].
-        steps: [E].
-        share: Above 0, at most 1.
-        by: "episodes": so large a share of the episodes, rounded down. "transitions": episodes from the best one on, until
-            another would give them more than so large a share of the transitions, as in the code of Chen et al. 2021
-            (kzl/decision-transformer, gym/experiment.py).
+    By "episodes" it is that share of them, above 0 and at most 1, rounded down. By "transitions" it is episodes from the best one
+    on, until another would give them more than that share of all `steps` [E], as in the code of Chen et al. 2021
+    (kzl/decision-transformer, gym/experiment.py).
     """
     best = np.argsort(-np.asarray(returns, np.float64), kind="stable")
     if by == "episodes":

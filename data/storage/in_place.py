@@ -29,15 +29,7 @@ _GAP = 1 << 14  # bytes between wanted rows that are read along, where to ask on
 
 
 class InPlace:
-    """Rows over uncompressed shards. Picklable, and several threads may read at once.
-
-    Args:
-        place: the folder of the shards.
-        manifest: its manifest.
-
-    Raises:
-        DataError: its shards are compressed.
-    """
+    """Rows over uncompressed shards. Picklable, and several threads may read at once. Raises DataError of compressed ones."""
 
     def __init__(self, place: Place, manifest: Manifest) -> None:
         if manifest.compression is not None:

@@ -97,15 +97,10 @@ def workspace(draft: Place) -> Place:
 
 
 def write_piece(folder: str, table: StepTable, first_episode: int = 0) -> Piece:
-    """Writes episodes to a workspace, under a name that no other piece has: a second attempt disturbs nothing.
+    """Write episodes to a workspace, under a name that no other piece has: a second attempt disturbs nothing.
 
-    Args:
-        folder: the workspace.
-        table: the episodes.
-        first_episode: the number of the first one in the dataset, where it is known.
-
-    Raises:
-        StorageError: the disk is full or the place cannot be written; nothing is left there.
+    `first_episode` is the number of the first one in the dataset, where it is known. Raises StorageError, which leaves nothing
+    there.
     """
     place = Place(Place(folder).address(secrets.token_hex(8)))
     if place.local is None:
@@ -125,18 +120,10 @@ def write_piece(folder: str, table: StepTable, first_episode: int = 0) -> Piece:
 def make_shards(
     pieces: Sequence[Piece | StepTable], folder: Place, run: Run, shape: Shape, progress: Progress = no_progress
 ) -> list[ShardRecord]:
-    """The shards of a dataset, for `commit`.
+    """Make the shards of a dataset in a draft's folder, for `commit`. Raises DataError where one would be too long for Arrow.
 
-    Args:
-        pieces: all of it in order, with the same columns; tables are in the memory of who calls.
-        folder: of the draft, where they will lie.
-        run: calls the functions that write.
-        shape: the shards that are asked for.
-        progress: shows how many of the shards are done.
-
-    Raises:
-        DataError: a shard would be too long for Arrow.
-        StorageError: the place cannot be written.
+    `pieces` are all of it in order, with the same columns; tables are in the memory of who calls. `run` calls the functions that
+    write, and `progress` shows how many shards are done.
     """
     items, function = _as_they_lie(pieces, folder), _adopt
     if items is None or shape != Shape():

@@ -48,13 +48,7 @@ class ArrayRows:
 
 
 class EpisodeRows:
-    """Rows of some episodes of a table, one episode after the other. Picklable where the table is.
-
-    Args:
-        table: where they lie.
-        first_row: [E] of each episode in the table.
-        steps: [E] of each episode.
-    """
+    """Rows of some episodes of a table, one episode after the other. Picklable where the table is."""
 
     def __init__(self, table: Table, first_row: np.ndarray, steps: np.ndarray) -> None:
         self._table, self._first, self._length = table, np.asarray(first_row, np.int64), np.asarray(steps, np.int64) + 1

@@ -56,15 +56,11 @@ def merge_largest(parts: Iterable[Largest]) -> Largest:
 
 
 def infer_spec(kinds: Kinds, largest: Largest) -> Spec:
-    """Spaces without bounds; there are as many kinds of discrete actions and observations as the largest number and one.
+    """Return spaces without bounds; there are as many kinds of discrete actions and observations as the largest number and one.
 
-    Where there is a mask of legal actions it says how many there are.
-
-    Integers in one column are discrete, in several multi-discrete actions, uint8 in several binary ones; all else is a box.
-    Columns `observation/0` to `observation/K` without a gap are a tuple, others a dict.
-
-    Raises:
-        DataError: a number is so large that it can be no kind.
+    Where there is a mask of legal actions it says how many there are. Integers in one column are discrete, in several
+    multi-discrete actions, uint8 in several binary ones; all else is a box. Columns `observation/0` to `observation/K` without a
+    gap are a tuple, others a dict. Raises DataError for a number so large that it can be no kind.
     """
     leaves = {
         tuple(name.split("/")[1:]): _leaf(name, *kinds[name], largest) for name in kinds if name.split("/")[0] == "observation"
@@ -76,11 +72,7 @@ def infer_spec(kinds: Kinds, largest: Largest) -> Spec:
 
 
 def with_masks(kinds: Kinds, spec: Spec) -> Spec:
-    """A spec that was given, which knows of a mask of legal actions where the data have one.
-
-    Raises:
-        DataError: the mask is not of the spec's actions.
-    """
+    """Let a given spec know of a mask of legal actions where the data have one. Raises DataError where it is not of its actions."""
     if ACTION_MASK in kinds and spec.discrete and kinds[ACTION_MASK][1] != (spec.n_actions,):
         raise DataError(f"The spec has {spec.n_actions} actions and the data has an action_mask of {kinds[ACTION_MASK][1][0]}.")
     told = ACTION_MASK in kinds and spec.discrete
@@ -88,11 +80,7 @@ def with_masks(kinds: Kinds, spec: Spec) -> Spec:
 
 
 def check_spec(kinds: Kinds, largest: Largest, spec: Spec) -> None:
-    """Whether columns suit the spaces. Numbers may be stored in another type than the environment's own.
-
-    Raises:
-        DataError: an observation has another key or shape, actions are of the other kind or shape, or a number is too large.
-    """
+    """Raise DataError unless columns suit the spaces. Numbers may be stored in another type than the environment's own."""
     expected = space_columns(spec.observation)
     seen = [name for name in kinds if name.split("/")[0] == "observation"]
     if set(seen) != expected.keys():

@@ -22,15 +22,8 @@ _WAITS = (0.2, 1.0, None)  # seconds after each attempt to read a shard
 class ShardFiles:
     """Logical rows over shards, in memory one shard at a time: what is scanned before there is a node map, and what builds it.
 
-    Shards of another machine are copied to `scratch` one by one.
-
-    Args:
-        place: the folder of the shards.
-        shards: all of them, in order.
-        kinds: their columns.
-        compressed: whether they were written with compression; columns are then unpacked one by one.
-        scratch: where to copy; None: a temporary folder, deleted with this object.
-        verify: compare each shard with its SHA-256 when it is opened.
+    Shards of another machine are copied to `scratch` one by one; None: to a temporary folder, deleted with this object. Columns of
+    compressed ones are unpacked one by one. `verify` compares each shard with its SHA-256 when it is opened.
     """
 
     def __init__(
@@ -92,12 +85,7 @@ class ShardFiles:
             self.close(k)
 
     def columns(self, k: int, *, verify: bool = False) -> ShardColumns:
-        """Columns of shard `k`. What fails once, as over a network, is tried again.
-
-        Raises:
-            DataError: it is missing, or its size or (where asked) its content has changed.
-            StorageError: it cannot be read.
-        """
+        """Open columns of shard `k`, twice more where that fails as over a network. Raises DataError or StorageError."""
         for wait in _WAITS if k not in self._open else ():
             try:
                 self._open[k] = self._opened(k, verify or self.verify)

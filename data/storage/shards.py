@@ -61,16 +61,10 @@ def shard_name(index: int, of: int) -> str:
 def plan_shards(
     rows: np.ndarray, kinds: Kinds, *, n_shards: int | None = None, max_rows: int | None = None
 ) -> list[tuple[int, int]]:
-    """Which episodes each shard gets, as ranges, episodes never split.
+    """Divide episodes, of which each has so many rows [E], into shards, as ranges; none is split.
 
-    Args:
-        rows: [E] rows of each episode, closing row included.
-        kinds: the columns, whose sizes bound a shard.
-        n_shards: this many, of about the same number of rows (fewer where there are fewer episodes).
-        max_rows: rows of a shard; an episode longer than this has a shard of its own. None: about 1 GiB.
-
-    Raises:
-        DataError: one episode, or one of `n_shards`, has more elements in a column than Arrow allows.
+    There are `n_shards`, of about the same number of rows (fewer where there are fewer episodes), or shards of at most `max_rows`,
+    but for a longer episode; None: about 1 GiB. Raises DataError where a shard has more elements in a column than Arrow allows.
     """
     entries = max(math.prod(shape) for _, shape in kinds.values())
     limit = MAX_ELEMENTS // entries
@@ -113,18 +107,9 @@ def write_shard(
     first_episode: int,
     compression: Compression = None,
 ) -> ShardRecord:
-    """Writes shard `index` of `of` into a folder or URI; whoever collects all records then calls `commit`.
+    """Write shard `index` of `of` into a folder or URI; whoever collects all records then calls `commit`.
 
-    Args:
-        folder: where; a `Draft` has one to write to.
-        index: which shard, from 0.
-        of: how many shards there will be.
-        table: its episodes.
-        first_episode: the number of its first episode in the whole dataset.
-        compression: None or "zstd".
-
-    Raises:
-        StorageError: the disk is full or the place cannot be written; nothing is left there.
+    `first_episode` is the number of its first one in the whole dataset. Raises StorageError, which leaves nothing there.
     """
     place = folder if isinstance(folder, Place) else Place(folder)
     file = write_file(place, shard_name(index, of), shard_columns(table, first_episode), compression)
@@ -225,19 +210,9 @@ def _dtype(arrow: str) -> np.dtype[Any]:
 
 
 class ShardColumns(Mapping[str, np.ndarray]):
-    """Columns of one local Arrow file, each made when it is first asked for.
+    """Columns of one local Arrow file, each made when it is first asked for. Raises DataError where it holds something else.
 
     Without compression they are read-only views of the mapped file, except flags, which Arrow packs into bits.
-
-    Args:
-        path: the file.
-        kinds: the columns that it must have, in these types and shapes.
-        rows: how many it must have.
-        label: what a message calls it.
-        compressed: whether it was written with compression.
-
-    Raises:
-        DataError: it is no Arrow file, or what it holds is something else.
     """
 
     def __init__(self, path: Path, kinds: Kinds, rows: int, label: str, *, compressed: bool) -> None:

@@ -225,11 +225,7 @@ def _masks(shown: tuple[Any, ...], extra: dict[str, Any], actions: Any) -> dict[
 
 
 def steps_from_rows(columns: Mapping[str, np.ndarray], final_recorded: np.ndarray, cuts: int = 0) -> StepTable:
-    """The table of columns that have their closing rows already.
-
-    Raises:
-        DataError: columns differ in length, the last row is no closing row, or an episode has no step.
-    """
+    """Build the table of columns that have their closing rows already. Raises DataError where there are no such episodes."""
     _same_lengths({name: len(column) for name, column in columns.items()}, "")
     last = np.flatnonzero(columns["closing"])
     steps = np.diff(last, prepend=-1) - 1
@@ -246,11 +242,7 @@ def steps_from_rows(columns: Mapping[str, np.ndarray], final_recorded: np.ndarra
 
 
 def concat_steps(tables: Sequence[StepTable]) -> StepTable:
-    """Tables one after the other.
-
-    Raises:
-        DataError: there is none, or their columns differ in name, dtype or shape.
-    """
+    """Join tables one after the other. Raises DataError where there is none, or their columns differ in name, dtype or shape."""
     if not tables:
         raise DataError("Nothing to put together: there is no table of steps.")
     check_alike([kinds_of(table.columns) for table in tables])

@@ -14,13 +14,9 @@ from .steps import StepTable
 
 @dataclass(frozen=True, init=False)
 class StepTables:
-    """Episodes `start` … `stop - 1` of a dataset as a `StepTable`.
+    """Ranges of a dataset's episodes as a `StepTable` each.
 
-    Args:
-        rows: the dataset's rows.
-        kinds: its columns.
-        episodes: its episodes.
-        piecewise: read all columns of some rows before further rows, so that shards are opened once; copies.
+    `piecewise` reads all columns of some rows before further rows, so that shards are opened once; copies.
     """
 
     rows: EpisodeRows

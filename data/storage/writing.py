@@ -38,7 +38,7 @@ def commit(
     summary: Summary | None = None,
     cuts: int | None = None,
 ) -> Manifest:
-    """Makes a dataset of shards that lie in `folder`: writes the table of episodes, then the manifest.
+    """Make a dataset of shards that lie in `folder`: the table of episodes is written, then the manifest.
 
     Args:
         folder: where the shards were written to.
@@ -51,9 +51,7 @@ def commit(
         summary: instead of `scans`, where digests and statistics are known already.
         cuts: None: the sum of the records'.
 
-    Raises:
-        DataError: shards do not follow on each other, differ in their columns, or are not of the given spec.
-        StorageError: the place cannot be written, or a file of it is gone already.
+    Raises DataError where shards do not follow on each other or differ in columns, StorageError where a file is gone already.
     """
     rows = shard_rows(folder, records)
     place = rows.place
@@ -95,11 +93,7 @@ def commit(
 
 
 def shard_rows(folder: str | Path | Place, records: Sequence[ShardRecord]) -> ShardFiles:
-    """The logical rows of shards that are not committed yet, for workers that scan blocks of them. Picklable.
-
-    Raises:
-        DataError: shards do not follow on each other, or differ in their columns.
-    """
+    """Open the rows of shards that are not committed yet, for workers that scan blocks of them. Raises DataError."""
     place = folder if isinstance(folder, Place) else Place(folder)
     ordered = sorted(records, key=lambda record: record.shard.file)
     if not ordered:

@@ -49,15 +49,10 @@ def decode_image(
     most: int = _MOST_PIXELS,
     convert: bool = True,
 ) -> Array:
-    """[height, width, channels] uint8, or uint16. Size and mode are looked at before a pixel is decoded.
+    """Decode to [height, width, channels] uint8, or uint16. Size and mode are looked at before a pixel is decoded.
 
-    Args:
-        data: the file's bytes.
-        where: what an error calls it.
-        shape: what it has to have, entries None where that is not said.
-        kinds: Pillow's names of the formats that are read.
-        most: pixels.
-        convert: make the channels that `shape` says of others, and keep PNGs of 16 bits; else both are refused.
+    `shape` is what it has to have, with None where that is not said; `kinds` are Pillow's names of what is read, `most` pixels.
+    `convert` makes the channels that `shape` says of others, and keeps PNGs of 16 bits; else both are refused.
     """
     from PIL import Image
 

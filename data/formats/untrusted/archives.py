@@ -106,11 +106,7 @@ def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
 
 
 def read_npy(stream: IO[bytes], source: str, size: int | None = None) -> Array:
-    """An array of numbers from a stream that holds the whole of it, `size` bytes where that is known.
-
-    Raises:
-        ValueError: it is no array, or cut short.
-    """
+    """Read an array of numbers from a stream of `size` bytes, where that is known. Raises ValueError where it is none."""
     shape, fortran, dtype = npy_header(stream)
     if dtype.hasobject:
         raise DataError(f"{source} holds Python objects, which are never loaded; save it as an array of numbers.")

@@ -17,12 +17,7 @@ Leaves = dict[str, Array]  # an observation's arrays by key, nested keys joined 
 
 
 def json_file(path: Path) -> Any:
-    """What a file of JSON says.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is no JSON.
-    """
+    """Read a file of JSON. Raises OSError where it cannot be read, ValueError where it is none."""
     with unpacking(path):
         needs(str(path), OBJECTS * path.stat().st_size)
         return parse_json(path.read_bytes())
@@ -36,11 +31,7 @@ def names_in(
     rename: Mapping[str, str],
     format: str,
 ) -> dict[str, str]:
-    """What a file calls each of d3ray's words that it has: as `rename` says, else the first of the `usual` ones that is `there`.
-
-    Raises:
-        ConfigError: `rename` has a word that the format does not know.
-    """
+    """Return what a file calls each of d3ray's words: as `rename` says, else the first of the `usual` ones that is `there`."""
     names, rename = list(there), check_rename(rename, usual, format)
     found: dict[str, str] = {}
     for word, choices in usual.items():

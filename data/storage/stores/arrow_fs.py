@@ -20,11 +20,7 @@ _PIECE = 1 << 22  # bytes copied at once
 
 
 class ArrowFiles:
-    """A file system of pyarrow.
-
-    Args:
-        files: It.
-    """
+    """A file system of pyarrow."""
 
     def __init__(self, files: Any) -> None:
         self._files = files

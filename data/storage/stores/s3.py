@@ -39,12 +39,7 @@ _PIECES = 8  # of them at once, so that they take 64 MiB
 
 
 class S3:
-    """A bucket.
-
-    Args:
-        bucket: Its name.
-        store: obstore's.
-    """
+    """A bucket."""
 
     def __init__(self, bucket: str, store: S3Store) -> None:
         self._bucket, self._store = bucket, store
