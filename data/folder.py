@@ -12,11 +12,10 @@ import numpy as np
 from .errors import DataError
 from .storage.files import Place
 from .storage.fingerprint import fingerprint
-from .storage.in_place import InPlace
 from .storage.manifest import MANIFEST, Manifest, Shard, read_manifest
 from .storage.rows import ArrayRows, Columns, Table
 from .storage.schema import Kinds
-from .storage.shard_files import ShardFiles, check_size, shard_files
+from .storage.shard_files import InPlace, ShardFiles, check_size, shard_files
 from .storage.shards import arrow_errors, to_numpy
 
 
@@ -65,7 +64,7 @@ class Folder:
         """
         if self._columns is None:
             if self.is_mapped_as_it_is:
-                from .node_maps.seen import check_once
+                from .node_maps.node_map import check_once
 
                 check_once(*self._whole_shard())
                 self._columns = self.shards().columns(0)
@@ -119,7 +118,7 @@ class Folder:
     def note_verified(self) -> None:
         """Note that every shard is what was written, so that it is not compared again when it is mapped."""
         if self.is_mapped_as_it_is:
-            from .node_maps.seen import note_seen
+            from .node_maps.node_map import note_seen
 
             note_seen(*self._whole_shard()[:2])
 

@@ -12,13 +12,12 @@ import numpy as np
 
 from .episodes import ColumnSource, Episodes
 from .spec import Environment, Spec
-from .storage.memory import Memory
-from .storage.rows import Columns, EpisodeRows
-from .storage.scan import Summary, scan_blocks, summarise_scans
+from .storage.episode_table import StepTables
+from .storage.fingerprint import Summary, scan_blocks, summarise_scans
+from .storage.rows import Columns, EpisodeRows, Memory
 from .storage.schema import Kinds, check_spec, check_starts, infer_spec, kinds_of, largest_numbers, with_masks
 from .storage.statistics import Statistics
 from .storage.steps import StepTable
-from .storage.tables import StepTables
 
 if TYPE_CHECKING:
     from .folder import Folder

@@ -16,7 +16,7 @@ from .frames import Padding
 
 if TYPE_CHECKING:
     from .sampling import PrioritizedSampler, RecurrentSampler, SequenceSampler, StreamSampler, TransitionSampler
-    from .sampling.experience import Experience
+    from .sampling.base import Experience
 
 _PER = "Schaul et al. 2016, proportional; PFRL"
 

@@ -10,9 +10,9 @@ import numpy as np
 from .episodes import Episodes
 from .errors import DataError
 from .folder import Folder
+from .storage.fingerprint import scan_blocks, summarise_scans
 from .storage.manifest import MANIFEST
 from .storage.rows import EpisodeRows, block, n_blocks
-from .storage.scan import scan_blocks, summarise_scans
 
 _ROUNDING = 1e-6  # share of a number's size by which sums that were added up elsewhere may differ
 

@@ -12,8 +12,7 @@ from torch.utils import _pytree as pytree
 
 from ..masks import Masked
 from ..random import fold, root_keys
-from .layout import layouts
-from .pipeline import AugmentationPipeline
+from .pipeline import AugmentationPipeline, layouts
 
 if TYPE_CHECKING:
     from ..batch import Batch, Source

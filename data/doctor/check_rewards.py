@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from .findings import Finding, found
-from .measures import blocks
-from .regression import errors
+from .measures import blocks, errors
 from .survey import Survey
 
 _FEW = 200  # transitions with one before and one after, below which rewards are not regressed

@@ -19,9 +19,7 @@ from ..masks import ACTION_MASK
 from ..spec import Box, Discrete, Spec
 from ..storage.legal import illegal_steps
 from ..storage.statistics import Part, measure, merge
-from .hashing import mix, ordered_sums, row_hashes
-from .pieces import Piece, first_rows, pieces
-from .sample import Sample, Sampler
+from .sample import Piece, Sample, Sampler, first_rows, mix, ordered_sums, pieces, row_hashes
 
 HASHES = 1 << 22
 _FOLLOWED = 20  # episodes from which on it is looked at whether one follows on another

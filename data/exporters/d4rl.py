@@ -14,8 +14,7 @@ from ..masks import ACTION_MASK
 from ..spec import MultiDiscrete
 from ..storage.legal import NEXT_ACTION_MASK
 from .aside import file_aside
-from .blocks import Advance, Block, actions, blocks, info_columns, silent
-from .carried import final_observations, left_out, only_array, others
+from .blocks import Advance, Block, actions, blocks, final_observations, info_columns, left_out, only_array, others, silent
 from .hdf5_file import new_hdf5
 
 Read = Callable[[Block], np.ndarray]

@@ -18,8 +18,7 @@ from ..formats.minari.storage import MISSING, TUPLE
 from ..masks import ACTION_MASK
 from ..spec import Dict, ObservationSpace, Tuple
 from .aside import folder_aside
-from .blocks import Advance, Block, blocks, info_columns, silent
-from .carried import left_out, others
+from .blocks import Advance, Block, blocks, info_columns, left_out, others, silent
 from .hdf5_file import new_hdf5
 
 VERSION = "0.5.4"  # of Minari: the first that reads images which are not JPEG

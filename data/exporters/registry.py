@@ -9,8 +9,7 @@ from typing import Any
 
 from ..dataset import Dataset
 from ..errors import ConfigError, did_you_mean
-from .blocks import Advance, silent
-from .carried import left_out
+from .blocks import Advance, left_out, silent
 from .d3rlpy_hdf5 import write_d3rlpy
 from .d4rl import write_d4rl
 from .flat_parquet import write_parquet

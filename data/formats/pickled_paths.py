@@ -12,8 +12,8 @@ import numpy as np
 
 from ..errors import DataError
 from .arrays import STEP_NAMES, Array, flags
-from .batches import Batch, batch_of, imported, joined
 from .format import RENAME, Imported, StepFormat
+from .runs import Batch, batch_of, imported, joined
 from .untrusted import restricted_pickle
 from .untrusted.archives import head
 from .untrusted.values import leaves, names_in, numbers, plain

@@ -7,6 +7,7 @@ together gets a map too, under the fingerprint that it would have if it were wri
 
 from __future__ import annotations
 
+import hashlib
 import json
 import mmap
 import os
@@ -21,16 +22,15 @@ from urllib.parse import quote
 
 import numpy as np
 
-from ..errors import DataError
+from ..errors import D3rayError, DataError
 from ..storage.files import Place, storage_errors, write_atomically
-from ..storage.fingerprint import column_digest, digest
+from ..storage.fingerprint import Summary, column_digest, digest
 from ..storage.json_text import parse_json
-from ..storage.manifest import Manifest
+from ..storage.manifest import Manifest, Shard
 from ..storage.rows import BLOCK, Rows, block, n_blocks
-from ..storage.scan import Summary
 from ..storage.schema import Kinds
-from ..storage.shard_files import ShardFiles, shard_files
-from ..storage.stores.side_by_side import side_by_side
+from ..storage.shard_files import ShardFiles, check_file, shard_files
+from ..storage.stores.base import side_by_side
 from .cache import BUILDING, PLAN, Use, building, cache_folder, make_room, remove, use
 
 _PIECE = 1 << 24  # bytes written at once
@@ -213,3 +213,40 @@ def _files(entry: Path, content: Content) -> dict[str, Path]:
 def file_name(column: str) -> str:
     """Name the file of a column: `observation%2Fcamera.raw` for `observation/camera`."""
     return f"{quote(column, safe='')}.raw"
+
+
+_NOTED = 1 << 22  # bytes of a file that a note is kept of; smaller ones are compared anew by every process
+_seen: dict[Path, Any] = {}
+
+
+def check_once(path: Path, shard: Shard, label: str) -> None:
+    """Compare a local shard with its SHA-256 unless that was done since the file was touched. Raises DataError."""
+    check_file(path, shard, label, verify=False)
+    if _seen.get(path) == (now := _state(path, shard)):
+        return
+    if shard.bytes < _NOTED or _noted(path) != now:
+        check_file(path, shard, label, verify=True)
+        note_seen(path, shard)
+    _seen[path] = now
+
+
+def note_seen(path: Path, shard: Shard) -> None:
+    """Note that a local shard is what was written, for `check_once`."""
+    _seen[path] = now = _state(path, shard)
+    if shard.bytes >= _NOTED:
+        with suppress(OSError, D3rayError):  # a cache that cannot be written: others compare it anew
+            write_atomically(_note(path), json.dumps(now).encode())
+
+
+def _state(path: Path, shard: Shard) -> list[Any]:
+    found = path.stat()
+    return [str(path), shard.sha256, found.st_size, found.st_mtime_ns, found.st_ino, boot()]
+
+
+def _noted(path: Path) -> Any:
+    with suppress(OSError, ValueError, D3rayError):
+        return parse_json(_note(path).read_bytes())
+
+
+def _note(path: Path) -> Path:
+    return cache_folder() / f"{hashlib.sha256(str(path).encode()).hexdigest()[:32]}.seen"

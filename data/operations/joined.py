@@ -19,9 +19,8 @@ from ..folder import Folder
 from ..recording import Derivation, Recording
 from ..spec import Box, Dict, Discrete, Leaf, MultiBinary, MultiDiscrete, ObservationSpace, Spec, Tuple, kinds_text
 from ..storage.episode_table import EpisodeTable
-from ..storage.memory import read_only
-from ..storage.rows import JoinedRows, Table
-from ..storage.scan import Summary, scan_blocks, summarise_scans
+from ..storage.fingerprint import Summary, scan_blocks, summarise_scans
+from ..storage.rows import JoinedRows, Table, read_only
 from ..storage.schema import Kinds, check_alike
 from .selection import shuffled
 

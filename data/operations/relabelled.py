@@ -21,8 +21,7 @@ from ..folder import Folder
 from ..recording import Derivation, Recording, say_function
 from ..storage.checks import as_array
 from ..storage.files import storage_errors
-from ..storage.memory import read_only
-from ..storage.rows import BLOCK, Table, ranges
+from ..storage.rows import BLOCK, Table, ranges, read_only
 from ..storage.schema import Kinds
 from .expressions import Expression
 

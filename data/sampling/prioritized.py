@@ -14,8 +14,7 @@ from ..batch import Batch, Sequences
 from ..episodes import Episode
 from ..errors import ConfigError
 from ..random import uniform
-from .base import Sampler
-from .experience import Experience
+from .base import Experience, Sampler
 from .priorities import Normalization, Priorities
 from .sequences import EpisodeSampler
 from .transitions import TransitionSampler

@@ -14,7 +14,7 @@ from ..errors import ConfigError
 from ..histories import Histories
 from ..masks import bare, mask_of, masked
 from ..random import bits, fold, shift_right
-from .experience import Experience
+from .base import Experience
 from .gather import step_rows
 from .sequences import SequenceSampler
 from .windows import Place

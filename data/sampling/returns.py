@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import ConfigError
 from ..scalers.reward import RewardTransform
-from .experience import Experience
+from .base import Experience
 
 RETURNS = "return_to_go"  # what algorithms call it among their `extra_columns`
 CHUNK = 1 << 20  # rows at once, and at least one episode

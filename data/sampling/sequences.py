@@ -14,8 +14,7 @@ from ..masks import Masked
 from ..random import bits, fold, shift_right
 from ..scalers import ActionScaler, ObservationScaler, RewardScaler
 from ..spec import is_shown
-from .base import FreeMemory, Sampler, free_memory
-from .experience import Experience, needed_columns
+from .base import Experience, FreeMemory, Sampler, free_memory, needed_columns
 from .gather import Gather, as_tensors, observations, step_rows
 from .returns import ReturnsToGo
 from .windows import Place, Runs

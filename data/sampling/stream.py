@@ -22,13 +22,10 @@ from torch import Tensor
 from ..batch import joined
 from ..episodes import Episodes
 from ..errors import ConfigError, DataError
-from ..random import fold
+from ..random import fold, permute
 from ..recording import Recording
-from ..storage.memory import Memory
-from ..storage.rows import EpisodeRows
-from .base import Sampler
-from .experience import Experience, needed_names
-from .permutation import permute
+from ..storage.rows import EpisodeRows, Memory
+from .base import Experience, Sampler, needed_names
 from .returns import RETURNS
 from .sequences import SequenceSampler
 from .slices import Block, Slices

@@ -1,4 +1,4 @@
-"""What all scalers are: settings as written, numbers once fitted, and an affine map of them."""
+"""What all scalers are: settings as written, numbers once fitted, and an affine map; also running moments, and numbers of kinds."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ..errors import ConfigError
 
 if TYPE_CHECKING:
     from ..dataset import Dataset
+from ..spec import Discrete, Spec
 
 Vector = tuple[float, ...]
 
@@ -136,3 +137,31 @@ def to_unit(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def inverse(spread: np.ndarray) -> np.ndarray:
     """Return 1 / spread; 1 where that is 0, so that what is constant is shifted and not divided."""
     return 1 / np.where(spread > 0, spread, 1.0)
+
+
+Moments = tuple[float, np.ndarray, np.ndarray]  # of how many rows, their mean, their variance
+
+
+def merged(before: Moments, rows: np.ndarray) -> Moments:
+    """The moments of what was seen before and of rows [N, ...] together.
+
+    Source: Chan, Golub and LeVeque 1979, Updating Formulae and a Pairwise Algorithm for Computing Sample Variances, equation 2.1.
+    """
+    n, mean, variance = before
+    m, theirs = len(rows), rows.astype(np.float64)
+    apart = theirs.mean(0) - mean
+    squares = n * variance + m * theirs.var(0) + n * m / (n + m) * np.square(apart)
+    return n + m, mean + m / (n + m) * apart, squares / (n + m)
+
+
+def index_affines(spec: Spec, device: torch.device | str = "cpu") -> dict[str, Affine]:
+    """Raw numbers to those that networks index by, by column, `action` among them; none where a space begins at 0 anyhow.
+
+    An action is brought into its range: that of a closing row is 0, whatever the space.
+    """
+    found: dict[str, Affine] = {}
+    for name, start in spec.starts().items():
+        shift = -torch.from_numpy(start).to(device)
+        last = spec.action.n - 1 if name == "action" and isinstance(spec.action, Discrete) else math.inf
+        found[name] = Affine(torch.ones_like(shift), shift, last)
+    return found

@@ -16,8 +16,7 @@ from pydantic import BeforeValidator, Field
 from ..config import by_name, setting
 from ..errors import ConfigError, DataError, did_you_mean
 from ..spec import Box, Dict, ObservationSpace, flat_space
-from .base import Affine, Scaler, Vector, inverse, is_wide, to_unit, vector
-from .running import merged
+from .base import Affine, Scaler, Vector, inverse, is_wide, merged, to_unit, vector
 
 if TYPE_CHECKING:
     from ..dataset import Dataset

@@ -27,8 +27,7 @@ from torch import Tensor
 
 from ..config import by_name, setting
 from ..errors import ConfigError, DataError
-from .base import Scaler, inverse
-from .running import merged
+from .base import Scaler, inverse, merged
 
 if TYPE_CHECKING:
     from ..dataset import Dataset

@@ -16,9 +16,8 @@ from typing import Any, Self
 from ..errors import D3rayError, StorageError
 from .claims import scratch_names
 from .stores.arrow_fs import open_arrow
-from .stores.base import Readable, Store
+from .stores.base import Readable, Store, side_by_side
 from .stores.s3 import open_s3
-from .stores.side_by_side import side_by_side
 
 PIECES = ".d3ray-pieces-"  # begins the name of a folder of pieces; a writer's mark ends it
 

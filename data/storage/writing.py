@@ -17,8 +17,8 @@ from ..spec import Environment, Spec
 from .claims import is_alive, new_claim, remove_dead
 from .episode_table import EpisodeTable
 from .files import PIECES, Place, storage_errors, sync_folder
+from .fingerprint import BlockScan, Summary, scan_blocks, summarise_scans
 from .manifest import FILE, MANIFEST, Column, Manifest, write_manifest
-from .scan import BlockScan, Summary, scan_blocks, summarise_scans
 from .schema import check_spec, infer_spec, merge_largest, with_masks
 from .shard_files import ShardFiles
 from .shards import ShardRecord, shard_name, write_episodes

@@ -14,9 +14,8 @@ import pyarrow as pa
 from ...errors import DataError
 from ..arrays import Array, damaged
 from ..hdf5.arrays import arrays_below, attribute, find_group, open_hdf5, read_rows
-from ..tabular.arrow_columns import array_of
-from ..tabular.arrow_file import read_arrow
-from ..tabular.encoded_images import decode_images, is_encoded
+from ..tabular.arrow_columns import array_of, read_arrow
+from ..tabular.images import decode_images, is_encoded
 from ..tabular.parquet_table import open_parquet, read_table
 from .spaces import Json, shape_of
 

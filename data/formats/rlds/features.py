@@ -13,7 +13,7 @@ import numpy as np
 
 from ...errors import DataError
 from ..arrays import Array
-from ..tabular.encoded_images import decode_images
+from ..tabular.images import decode_images
 from ..untrusted.unpacking import left, needs, unpacks
 from ..untrusted.values import json_file
 from .tfrecord import Feature

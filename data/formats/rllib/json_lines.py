@@ -11,8 +11,8 @@ from ...config import setting
 from ...errors import ConfigError, DataError, did_you_mean, reason
 from ...storage.json_text import parse_json
 from ..arrays import visible_files
-from ..batches import Batch, batch_of, imported, joined
 from ..format import RENAME, Imported, StepFormat
+from ..runs import Batch, batch_of, imported, joined
 from ..untrusted.archives import Archive, damaged, head, is_zip, open_archive, open_gzip
 from ..untrusted.unpacking import OBJECTS, needs
 from ..untrusted.values import names_in

@@ -20,9 +20,8 @@ from ..format import Imported, Plan, row_stretches, where
 from ..untrusted.archives import GZIP, head, is_zip
 from .csv_cells import HEAD, as_array, header, line_spans, read_cells
 from .images import ENDINGS, read_images
-from .table_format import TableFormat
 from .table_names import FLAGS, NAMES, check_renames, entry_names, grouped, is_known, is_told, not_read, usual_names
-from .table_rows import Ids, Order, episode_ids, flags_of, go_over_files, order_notes, order_of
+from .table_rows import Ids, Order, TableFormat, episode_ids, flags_of, go_over_files, order_notes, order_of
 
 CALLED = {name: name for name in NAMES}  # what errors call columns
 

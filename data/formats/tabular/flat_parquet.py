@@ -15,9 +15,8 @@ from ...errors import DataError
 from ..arrays import Array, visible_files
 from ..format import Imported, Plan, row_stretches, where
 from .parquet_table import Parquet, is_parquet, names_of, open_parquet, raw_column, read_column, unpacked_bytes
-from .table_format import TableFormat
 from .table_names import NAMES, check_renames, entry_names, grouped, is_entry, is_told, not_read, usual_names
-from .table_rows import Ids, Order, episode_ids, flags_of, go_over_files, order_notes, order_of
+from .table_rows import Ids, Order, TableFormat, episode_ids, flags_of, go_over_files, order_notes, order_of
 
 
 class FlatParquet(TableFormat):

@@ -18,7 +18,7 @@ from ..format import RENAME, Imported, StepFormat
 from ..runs import Runs
 from ..untrusted.unpacking import OBJECTS, needs, stored
 from ..untrusted.values import json_file
-from .encoded_images import decode_images
+from .images import decode_images
 from .lerobot_video import Videos
 from .parquet_table import Parquet, is_parquet, open_parquet, read_column, read_table
 

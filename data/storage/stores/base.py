@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 
 class Found(NamedTuple):
@@ -89,3 +90,18 @@ class Store(Protocol):
     def delete_folder(self, folder: str) -> None:
         """Delete a folder with all that is in it; what is not there is deleted already."""
         ...
+
+
+_AT_ONCE = 32
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def side_by_side(function: Callable[[Item], Result], items: Iterable[Item], at_once: int = _AT_ONCE) -> list[Result]:
+    """Call a function with each item, in threads; results are in order, and the first error that one raises is raised."""
+    items = list(items)
+    if len(items) < 2:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(min(at_once, len(items)), "side by side") as pool:
+        return list(pool.map(function, items))

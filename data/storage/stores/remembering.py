@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from threading import Lock, RLock
 
-from .base import Found, Readable, Store
-from .side_by_side import side_by_side
+from .base import Found, Readable, Store, side_by_side
 
 _SMALL = 1 << 18  # bytes of an object that is kept
 

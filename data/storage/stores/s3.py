@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from ...errors import StorageError, did_you_mean
-from .base import Found
-from .side_by_side import side_by_side
+from .base import Found, side_by_side
 
 if TYPE_CHECKING:
     from obstore.store import S3Store

@@ -11,15 +11,12 @@ import numpy as np
 import pytest
 
 from d3ray.data.dataset import Dataset
-from d3ray.data.doctor import KINDS, EnvironmentFacts, doctor, pieces
+from d3ray.data.doctor import KINDS, EnvironmentFacts, doctor, sample
 from d3ray.data.doctor import survey as surveys
 from d3ray.data.doctor.check_ends import observations_jump, timeouts_as_terminals
-from d3ray.data.doctor.estimate import MACHINE, MEASURED
-from d3ray.data.doctor.hashing import row_hashes
-from d3ray.data.doctor.measures import behaviour
-from d3ray.data.doctor.pieces import n_pieces
-from d3ray.data.doctor.regression import neighbours, unexplained
-from d3ray.data.doctor.sample import chosen
+from d3ray.data.doctor.measures import behaviour, neighbours, unexplained
+from d3ray.data.doctor.report import MACHINE, MEASURED
+from d3ray.data.doctor.sample import chosen, n_pieces, row_hashes
 from d3ray.data.doctor.survey import survey
 from d3ray.data.errors import DataError
 from d3ray.data.spec import Box, Environment, Spec
@@ -194,7 +191,7 @@ def test_lengths_that_vary_are_no_time_limit() -> None:
 def test_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     dataset, facts = PLANTED["rewards_late"]()
     whole = doctor(dataset, facts=facts).to_dict()
-    monkeypatch.setattr(pieces, "_BYTES", 2000)
+    monkeypatch.setattr(sample, "_BYTES", 2000)
     calls: list[int] = []
     again = doctor(dataset, facts=facts, advance=calls.append).to_dict()
     assert sum(calls) == n_pieces(dataset) > 50
@@ -202,7 +199,7 @@ def test_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_sample_is_of_neighbouring_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "_BYTES", 3000)
+    monkeypatch.setattr(sample, "_BYTES", 3000)
     one = healthy()
     assert one.final is not None
     sample = survey(one.dataset()).sample
@@ -218,7 +215,7 @@ def test_the_sample_is_of_neighbouring_rows(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_extremes_are_counted_as_a_loop_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "_BYTES", 1000)
+    monkeypatch.setattr(sample, "_BYTES", 1000)
     rng = np.random.default_rng(0)
     for dtype in (np.float32, np.uint8, np.int32):
         trend = np.arange(300)[:, None] // 40 * [-1, 0, 1] + [8, 0, 0]  # extremes that come late, and such that come early

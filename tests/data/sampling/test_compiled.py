@@ -8,7 +8,7 @@ import numba
 import numpy as np
 import pytest
 
-from d3ray.data.sampling.compiled import compiled
+from d3ray.data.sampling.sum_tree import compiled
 
 
 def total(x: Any) -> Any:

@@ -24,7 +24,7 @@ from d3ray import Dataset
 from d3ray.data.catalog.entries import shipped_folders
 from d3ray.data.errors import ConfigError, DataError, StorageError
 from d3ray.data.spec import Box, Discrete, Environment, Spec
-from d3ray.data.storage.scan import scan_blocks
+from d3ray.data.storage.fingerprint import scan_blocks
 from d3ray.data.storage.shards import MAX_ELEMENTS, plan_shards, write_shard
 from d3ray.data.storage.writing import Draft, commit, shard_rows
 
