@@ -1,4 +1,4 @@
-"""A dataset's rows in blocks of whole episodes, so that it never lies in memory as a whole, and what a format cannot carry of it."""
+"""A dataset's rows in blocks of whole episodes, which never lie in memory as a whole, and what a format cannot carry of it."""
 
 from __future__ import annotations
 

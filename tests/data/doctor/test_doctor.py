@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from d3ray.data.dataset import Dataset
-from d3ray.data.doctor import KINDS, EnvironmentFacts, doctor, sample
+from d3ray.data.doctor import KINDS, EnvironmentFacts, doctor
+from d3ray.data.doctor import sample as sample_module
 from d3ray.data.doctor import survey as surveys
 from d3ray.data.doctor.check_ends import observations_jump, timeouts_as_terminals
 from d3ray.data.doctor.measures import behaviour, neighbours, unexplained
@@ -191,7 +192,7 @@ def test_lengths_that_vary_are_no_time_limit() -> None:
 def test_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     dataset, facts = PLANTED["rewards_late"]()
     whole = doctor(dataset, facts=facts).to_dict()
-    monkeypatch.setattr(sample, "_BYTES", 2000)
+    monkeypatch.setattr(sample_module, "_BYTES", 2000)
     calls: list[int] = []
     again = doctor(dataset, facts=facts, advance=calls.append).to_dict()
     assert sum(calls) == n_pieces(dataset) > 50
@@ -199,7 +200,7 @@ def test_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_sample_is_of_neighbouring_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sample, "_BYTES", 3000)
+    monkeypatch.setattr(sample_module, "_BYTES", 3000)
     one = healthy()
     assert one.final is not None
     sample = survey(one.dataset()).sample
@@ -215,7 +216,7 @@ def test_the_sample_is_of_neighbouring_rows(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_extremes_are_counted_as_a_loop_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sample, "_BYTES", 1000)
+    monkeypatch.setattr(sample_module, "_BYTES", 1000)
     rng = np.random.default_rng(0)
     for dtype in (np.float32, np.uint8, np.int32):
         trend = np.arange(300)[:, None] // 40 * [-1, 0, 1] + [8, 0, 0]  # extremes that come late, and such that come early
