@@ -17,6 +17,7 @@ from .spec import Spec
 from .storage.episode_table import EpisodeTable
 from .storage.rows import Columns, Table
 from .storage.schema import Kinds
+from .storage.steps import StepTable
 
 if TYPE_CHECKING:
     from .folder import Folder
@@ -228,22 +229,14 @@ class Episodes(EpisodeTable, Sequence[Episode]):
 
     def __init__(
         self,
-        first_row: np.ndarray,
-        steps: np.ndarray,
-        terminated: np.ndarray,
-        final_recorded: np.ndarray,
-        returns: np.ndarray | Callable[[], np.ndarray],
+        table: EpisodeTable | StepTable,
         source: ColumnSource,
         spec: Spec | None = None,
+        returns: Callable[[], np.ndarray] | None = None,  # None: the table's
     ) -> None:
-        super().__init__(first_row, steps, terminated, final_recorded, returns)
+        told = returns or (table.returns if isinstance(table, StepTable) else table.returns_of(slice(None)))
+        super().__init__(table.first_row, table.steps, table.terminated, table.final_recorded, told)
         self._source, self._spec = source, spec
-
-    @classmethod
-    def of(cls, table: EpisodeTable, source: ColumnSource, spec: Spec, returns: Callable[[], np.ndarray] | None = None) -> Episodes:
-        """Build the episodes of a table over a source with its rows; `returns` None: the table's."""
-        arrays = (table.first_row, table.steps, table.terminated, table.final_recorded)
-        return cls(*arrays, returns=returns or (lambda: table.returns), source=source, spec=spec)
 
     @overload
     def __getitem__(self, index: int) -> Episode: ...
@@ -263,8 +256,8 @@ class Episodes(EpisodeTable, Sequence[Episode]):
     def subset(self, index: np.ndarray) -> Episodes:
         """Choose the episodes at `index`, over the same rows."""
         arrays = (self.first_row, self.steps, self.terminated, self.final_recorded)
-        returns = self._returns[index] if isinstance(self._returns, np.ndarray) else lambda: self.returns[index]
-        return Episodes(*(array[index] for array in arrays), returns=returns, source=self._source, spec=self._spec)
+        table = EpisodeTable(*(array[index] for array in arrays), returns=self.returns_of(index))
+        return Episodes(table, self._source, self._spec)
 
 
 def observations_of(columns: Mapping[str, np.ndarray], rows: Any) -> Any:

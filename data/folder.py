@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .errors import DataError
+from .storage.episode_table import EpisodeTable
 from .storage.files import Place
 from .storage.fingerprint import fingerprint
 from .storage.manifest import MANIFEST, Manifest, Shard, read_manifest
@@ -38,7 +39,7 @@ class Folder:
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (self.place, self.manifest.fingerprint)
 
-    def episodes(self) -> dict[str, np.ndarray]:
+    def episodes(self) -> EpisodeTable:
         """Read the table of episodes, checked against its SHA-256 and the fingerprint."""
         import pyarrow as pa
 
@@ -55,7 +56,7 @@ class Folder:
         digests = {column.name: column.digest for column in self.manifest.columns}
         if fingerprint(self.manifest.n_rows, self.manifest.kinds, digests, arrays["final_recorded"]) != self.manifest.fingerprint:
             raise DataError(f"{self.place.address(MANIFEST)} is damaged: its fingerprint is not that of its columns.")
-        return arrays
+        return EpisodeTable(*(arrays[name] for name in ("first_row", "steps", "terminated", "final_recorded", "return")))
 
     def columns(self) -> Columns:
         """Map the one shard of a local uncompressed dataset, or the node map, which is built where there is none.

@@ -151,18 +151,16 @@ class Recording:
             check_starts({name: column[~table.columns["closing"]] for name, column in table.columns.items()}, spec)
         spec = spec.with_names(names or {})
         source = Memory(table.columns)
-        episodes = Episodes(table.first_row, table.steps, table.terminated, table.final_recorded, table.returns, source, spec)
         about: dict[str, Any] = {"environment": environment, "provenance": provenance, "cuts": table.cuts}
-        return cls.of(Recording(source, episodes, name=name, spec=spec, **about))
+        return cls.of(Recording(source, Episodes(table, source, spec), name=name, spec=spec, **about))
 
     @classmethod
     def of_folder(cls, folder: Folder) -> Self:
         """Open the episodes of a folder, measured when it was written."""
-        manifest, arrays = folder.manifest, folder.episodes()
-        names = ("first_row", "steps", "terminated", "final_recorded", "return")
+        manifest = folder.manifest
         made = Recording(
             folder,
-            Episodes(*(arrays[name] for name in names), source=folder, spec=manifest.spec),
+            Episodes(folder.episodes(), folder, manifest.spec),
             name=manifest.name,
             spec=manifest.spec,
             environment=manifest.environment,

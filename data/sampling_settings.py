@@ -6,7 +6,7 @@ Samplers are loaded when one is built: an algorithm is known by its settings lon
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
@@ -171,11 +171,5 @@ class RecurrentSampling(_Sampling):
 
 
 _OF_TRANSITIONS = ("td_steps", "next_action", "until", "endless", "ahead")
-_KNOWN = (UniformSampling, EpochSampling, WeightedSampling, PrioritizedSampling, StreamSampling, RecurrentSampling)
-Sampling = Annotated[
-    Annotated[
-        UniformSampling | EpochSampling | WeightedSampling | PrioritizedSampling | StreamSampling | RecurrentSampling,
-        Field(discriminator="name"),
-    ],
-    BeforeValidator(by_name("sampler", _KNOWN)),
-]
+_Known = UniformSampling | EpochSampling | WeightedSampling | PrioritizedSampling | StreamSampling | RecurrentSampling
+Sampling = Annotated[_Known, Field(discriminator="name"), BeforeValidator(by_name("sampler", get_args(_Known)))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 from pydantic import BeforeValidator, Field
@@ -58,35 +58,19 @@ def _top(box: Box) -> float:
     return top if 0 < top < 1e6 else 1.0
 
 
-_KNOWN: tuple[type[Augmentation], ...] = (
-    RandomShift,
-    Cutout,
-    HorizontalFlip,
-    VerticalFlip,
-    RandomRotation,
-    Intensity,
-    ColorJitter,
-    SingleAmplitudeScaling,
-    MultipleAmplitudeScaling,
+_Known = (
+    RandomShift
+    | Cutout
+    | HorizontalFlip
+    | VerticalFlip
+    | RandomRotation
+    | Intensity
+    | ColorJitter
+    | SingleAmplitudeScaling
+    | MultipleAmplitudeScaling
 )
-NAMES = tuple(str(known.model_fields["name"].default) for known in _KNOWN)
-
-
-AnyAugmentation = Annotated[
-    Annotated[
-        RandomShift
-        | Cutout
-        | HorizontalFlip
-        | VerticalFlip
-        | RandomRotation
-        | Intensity
-        | ColorJitter
-        | SingleAmplitudeScaling
-        | MultipleAmplitudeScaling,
-        Field(discriminator="name"),
-    ],
-    BeforeValidator(by_name("augmentation", _KNOWN)),
-]
+NAMES = tuple(str(known.model_fields["name"].default) for known in get_args(_Known))
+AnyAugmentation = Annotated[_Known, Field(discriminator="name"), BeforeValidator(by_name("augmentation", get_args(_Known)))]
 
 
 def _read_all(value: Any) -> Any:

@@ -10,7 +10,6 @@ import numpy as np
 from ..errors import ConfigError, DataError
 from ..spec import Box, Spec
 from ..storage.checks import chunks
-from ..storage.steps import StepTable
 from .arrays import Array
 from .format import Imported
 
@@ -51,15 +50,7 @@ def adjust_actions(
             provenance["actions_clipped"] = clipped
             n = imported.steps.n_transitions
             notes.append(f"{clipped} of {n} actions were clipped to the action space's bounds (actions=clip).")
-    steps = imported.steps
-    steps = StepTable(
-        columns={**steps.columns, "action": column},
-        first_row=steps.first_row,
-        steps=steps.steps,
-        terminated=steps.terminated,
-        final_recorded=steps.final_recorded,
-        cuts=steps.cuts,
-    )
+    steps = replace(imported.steps, columns={**imported.steps.columns, "action": column})
     return replace(imported, steps=steps, notes=notes, provenance=provenance)
 
 

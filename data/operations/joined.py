@@ -89,7 +89,7 @@ def concat(datasets: Sequence[Recording], name: str | None, derivation: Derivati
     source = Joined([piece for dataset in datasets for piece in _pieces(dataset)], spec)
     return Recording(
         source,
-        Episodes.of(source.episodes, source, spec),
+        Episodes(source.episodes, source, spec),
         name=name or " + ".join(dataset.name for dataset in datasets),
         spec=spec,
         environment=environments[0] if all(e == environments[0] for e in environments) else None,

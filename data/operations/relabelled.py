@@ -10,7 +10,7 @@ import inspect
 import mmap
 import tempfile
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -115,8 +115,8 @@ class RelabelledRows:
         self._block: tuple[int, np.ndarray] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        given = (self._table, self._episodes, self._kinds, self._transform)
-        return _relabelled_rows, (*given, self._in_order, self._on_disk)
+        made = partial(RelabelledRows, in_order=self._in_order, on_disk=self._on_disk)
+        return made, (self._table, self._episodes, self._kinds, self._transform)
 
     def names(self) -> list[str]:
         return self._table.names()
@@ -186,10 +186,6 @@ class RelabelledRows:
     def _read_names(self) -> list[str]:
         wanted = {name.removeprefix("next_") for name in self._transform.names}
         return [name for name in self._kinds if name.split("/")[0] in wanted]
-
-
-def _relabelled_rows(table: Any, episodes: Any, kinds: Kinds, transform: Any, in_order: bool, on_disk: bool) -> RelabelledRows:
-    return RelabelledRows(table, episodes, kinds, transform, in_order=in_order, on_disk=on_disk)
 
 
 class _Spans:
@@ -292,7 +288,7 @@ def relabel(dataset: Recording, reward: Reward) -> Recording:
     said = reward if isinstance(reward, str) else say_function(reward)
     return Recording(
         source,
-        Episodes.of(dataset.episodes, source, dataset.spec, source.returns),
+        Episodes(dataset.episodes, source, dataset.spec, source.returns),
         name=f"{dataset.name} (relabelled)",
         spec=dataset.spec,
         environment=dataset.environment,

@@ -24,6 +24,7 @@ from ..episodes import Episodes
 from ..errors import ConfigError, DataError
 from ..random import fold, permute
 from ..recording import Recording
+from ..storage.episode_table import EpisodeTable
 from ..storage.rows import EpisodeRows, Memory
 from .base import Experience, Sampler, needed_names
 from .returns import RETURNS
@@ -299,5 +300,6 @@ class _Reader:
             raise DataError(f"{self._dataset.name!r} is damaged: its episodes do not end where its table of them says.")
         recorded = np.asarray(table.final_recorded)[episodes]
         source, begins = Memory(columns), np.cumsum(steps + 1) - (steps + 1)
-        found = Episodes(begins, steps, terminated, recorded, np.zeros(len(steps)), source, self._dataset.spec)
+        table = EpisodeTable(begins, steps, terminated, recorded, np.zeros(len(steps)))
+        found = Episodes(table, source, self._dataset.spec)
         return Recording(source, found, name=self._dataset.name, spec=self._dataset.spec)

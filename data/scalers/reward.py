@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 import numpy as np
 import torch
@@ -218,28 +218,16 @@ class RunningRewardScaler(RewardScalerBase):
         return RewardTransform(scale, 0.0, -limit, limit)
 
 
-_KNOWN = (
-    StandardRewardScaler,
-    MinMaxRewardScaler,
-    ClipRewardScaler,
-    MultiplyRewardScaler,
-    ConstantShiftRewardScaler,
-    ReturnBasedRewardScaler,
-    RunningRewardScaler,
+_Known = (
+    StandardRewardScaler
+    | MinMaxRewardScaler
+    | ClipRewardScaler
+    | MultiplyRewardScaler
+    | ConstantShiftRewardScaler
+    | ReturnBasedRewardScaler
+    | RunningRewardScaler
 )
-RewardScaler = Annotated[
-    Annotated[
-        StandardRewardScaler
-        | MinMaxRewardScaler
-        | ClipRewardScaler
-        | MultiplyRewardScaler
-        | ConstantShiftRewardScaler
-        | ReturnBasedRewardScaler
-        | RunningRewardScaler,
-        Field(discriminator="name"),
-    ],
-    BeforeValidator(by_name("scaler", _KNOWN)),
-]
+RewardScaler = Annotated[_Known, Field(discriminator="name"), BeforeValidator(by_name("scaler", get_args(_Known)))]
 
 
 def _first(given: float | None, found: Any) -> float:

@@ -40,6 +40,10 @@ class EpisodeTable:
             self._returns = self._returns()
         return self._returns
 
+    def returns_of(self, index: np.ndarray | slice) -> np.ndarray | Callable[[], np.ndarray]:
+        """Choose returns; where they have yet to be computed, as what computes them."""
+        return self._returns[index] if isinstance(self._returns, np.ndarray) else lambda: self.returns[index]
+
     @cached_property
     def contiguous(self) -> bool:
         """True where episodes are back to back from row 0, so that transition i of episode e sits at row i + e."""

@@ -11,7 +11,6 @@ import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ import pyarrow as pa
 
 from .files import PIECES, Place, sha256_of, storage_errors
 from .manifest import File, Shard
+from .rows import spans
 from .schema import Kinds, kinds_of
 from .shard_files import ShardFiles
 from .shards import (
@@ -162,19 +162,8 @@ def _put_together(pieces: Sequence[Piece | StepTable], folder: Place, shape: Sha
     rows = np.concatenate([piece.steps for piece in pieces]) + 1
     starts = np.cumsum([0, *(len(piece.steps) for piece in pieces)])
     plan = plan_shards(rows, kinds, n_shards=shape.n_shards, max_rows=shape.max_rows)
-    overlap = partial(_overlap, pieces, starts)
-    return [_Item(folder, k, len(plan), part[0], overlap(*part), shape.compression) for k, part in enumerate(plan)]
-
-
-def _overlap(
-    pieces: Sequence[Piece | StepTable], starts: np.ndarray, start: int, stop: int
-) -> list[tuple[Piece | StepTable, int, int]]:
-    """Find which episodes of which piece are episodes `start` … `stop - 1` of all."""
-    first, last = np.searchsorted(starts, [start, stop - 1], side="right") - 1
-    return [
-        (pieces[p], max(start - int(starts[p]), 0), min(stop, int(starts[p + 1])) - int(starts[p]))
-        for p in range(int(first), int(last) + 1)
-    ]
+    parts = [[(pieces[p], a, b) for p, a, b in spans(starts, *part)] for part in plan]
+    return [_Item(folder, k, len(plan), plan[k][0], part, shape.compression) for k, part in enumerate(parts)]
 
 
 def _write(item: _Item) -> ShardRecord:

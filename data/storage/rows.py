@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -93,12 +93,7 @@ class JoinedRows:
     def read(self, name: str, start: int, stop: int) -> np.ndarray:
         if stop <= start:
             return self._tables[0].read(name, 0, 0)
-        first, last = np.searchsorted(self._starts, [start, stop - 1], side="right") - 1
-        parts: list[np.ndarray] = []
-        for k in range(int(first), int(last) + 1):
-            begin, end = int(self._starts[k]), int(self._starts[k + 1])
-            parts.append(self._tables[k].read(name, max(start, begin) - begin, min(stop, end) - begin))
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return joined([self._tables[k].read(name, a, b) for k, a, b in spans(self._starts, start, stop)])
 
     def take(self, name: str, rows: np.ndarray) -> np.ndarray:
         table = np.searchsorted(self._starts, rows, side="right") - 1
@@ -109,6 +104,17 @@ class JoinedRows:
             out = np.empty((len(rows), *values.shape[1:]), values.dtype) if out is None else out
             out[mine] = values
         return self._tables[0].read(name, 0, 0) if out is None else out
+
+
+def spans(starts: np.ndarray, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """Find which of several tables, back to back from `starts` on, have rows `start` … `stop - 1`, and which rows of each."""
+    first, last = np.searchsorted(starts, [start, stop - 1], side="right") - 1
+    for k in range(int(first), int(last) + 1):
+        yield k, max(start - int(starts[k]), 0), min(stop, int(starts[k + 1])) - int(starts[k])
+
+
+def joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def ranges(start: np.ndarray, length: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ import struct
 import tempfile
 import time
 from collections import OrderedDict
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from ..errors import DataError, StorageError
 from .claims import scratch_names
 from .files import Place, sha256_of, storage_errors
 from .manifest import Manifest, Shard
+from .rows import joined, spans
 from .schema import Kinds
 from .shards import ShardColumns, arrow_errors
 
@@ -53,7 +55,8 @@ class ShardFiles:
         self._copied: dict[int, Path] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _shard_files, (self.place, self.shards, self.kinds, self.compressed, self.verify)
+        options = {"compressed": self.compressed, "verify": self.verify}
+        return partial(ShardFiles, **options), (self.place, self.shards, self.kinds)
 
     def names(self) -> list[str]:
         return list(self.kinds)
@@ -63,13 +66,9 @@ class ShardFiles:
         if stop <= start:
             dtype, shape = self.kinds[name]
             return np.empty((0, *shape), dtype)
-        first, last = np.searchsorted(self.first_row, [start, stop - 1], side="right") - 1
-        self._leave_behind(int(first))
-        parts: list[np.ndarray] = []
-        for k in range(int(first), int(last) + 1):
-            offset = int(self.first_row[k])
-            parts.append(self.columns(k)[name][max(start - offset, 0) : stop - offset])
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        found = list(spans(self.first_row, start, stop))
+        self._leave_behind(found[0][0])
+        return joined([self.columns(k)[name][a:b] for k, a, b in found])
 
     def take(self, name: str, rows: np.ndarray) -> np.ndarray:
         """Read rows of a column by number, which are best asked for from the first shard to the last."""
@@ -130,10 +129,6 @@ class ShardFiles:
             self._copied.pop(k).unlink(missing_ok=True)
 
 
-def _shard_files(place: Place, shards: tuple[Shard, ...], kinds: Kinds, compressed: bool, verify: bool) -> ShardFiles:
-    return ShardFiles(place, shards, kinds, compressed=compressed, verify=verify)
-
-
 def shard_files(place: Place, manifest: Manifest, scratch: Path | None = None, *, verify: bool = False) -> ShardFiles:
     compressed = manifest.compression is not None
     return ShardFiles(place, manifest.shards, manifest.kinds, compressed=compressed, scratch=scratch, verify=verify)
@@ -186,12 +181,7 @@ class InPlace:
         if stop <= start:
             dtype, shape = self._manifest.kinds[name]
             return np.empty((0, *shape), dtype)
-        first, last = np.searchsorted(self._first, [start, stop - 1], side="right") - 1
-        parts: list[np.ndarray] = []
-        for k in range(int(first), int(last) + 1):
-            offset = int(self._first[k])
-            parts.append(self._read(k, name, max(start - offset, 0), min(stop, int(self._first[k + 1])) - offset))
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return joined([self._read(k, name, a, b) for k, a, b in spans(self._first, start, stop)])
 
     def take(self, name: str, rows: np.ndarray) -> np.ndarray:
         """Read rows by number; those that lie close together are read at once."""
