@@ -108,7 +108,6 @@ def shard_rows(folder: str | Path | Place, records: Sequence[ShardRecord]) -> Sh
         if (record.kinds, record.compression) != (ordered[0].kinds, ordered[0].compression):
             raise DataError(f"{place.address(wanted)} has other columns or another compression than {ordered[0].shard.file}.")
         episode += record.shard.episodes
-    place = folder if isinstance(folder, Place) else Place(folder)
     return ShardFiles(
         place, tuple(record.shard for record in ordered), ordered[0].kinds, compressed=ordered[0].compression is not None
     )
