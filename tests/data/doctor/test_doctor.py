@@ -20,7 +20,6 @@ from d3ray.data.doctor.measures import behaviour, neighbours, unexplained
 from d3ray.data.doctor.report import MACHINE, MEASURED
 from d3ray.data.doctor.sample import chosen, n_pieces, row_hashes
 from d3ray.data.doctor.survey import survey
-from d3ray.data.errors import DataError
 from d3ray.data.formats.registry import read
 from d3ray.data.spec import Box, Discrete, Environment, Spec
 
@@ -354,14 +353,6 @@ def test_a_folder_is_read_without_a_node_map(tmp_path: Path, monkeypatch: pytest
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_shard_that_is_gone_is_one_sentence(tmp_path: Path) -> None:
-    dataset = healthy().dataset().write(tmp_path / "set", n_shards=3)
-    gone = tmp_path / "set" / "data-00001-of-00003.arrow"
-    gone.unlink()
-    with pytest.raises(DataError, match=r"data-00001-of-00003.arrow is missing\.$"):
-        doctor(dataset)
-
-
 def test_bounds_that_are_not_the_environments_are_named() -> None:
     wide = Spec(observation=Box(shape=(4,)), action=Box(shape=(2,), low=-3.0, high=3.0))
     (found,) = [one for one in doctor(healthy().dataset(), facts=EnvironmentFacts(wide, LIMIT)).findings if one.severity != "note"]
@@ -370,11 +361,6 @@ def test_bounds_that_are_not_the_environments_are_named() -> None:
     problem = EnvironmentFacts(problem="gymnasium knows no environment 'Point-v0'.")
     (found,) = doctor(healthy().dataset(), facts=problem).findings
     assert found.sentence == "Point-v0 cannot be compared with: gymnasium knows no environment 'Point-v0'."
-
-
-def test_the_specification_planted_is_the_data_s() -> None:
-    assert healthy().dataset().spec == SPEC
-    assert healthy().environment == Environment(id="Point-v0")
 
 
 def test_the_times_that_are_stated_are_those_of_the_speed_table() -> None:

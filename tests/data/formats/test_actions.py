@@ -166,13 +166,6 @@ def test_the_kind_of_actions_follows_from_their_type_or_is_said(actions: np.ndar
     np.testing.assert_array_equal(typed.reshape(-1), actions.reshape(-1))
 
 
-def test_actions_that_are_no_kinds_are_named() -> None:
-    with pytest.raises(DataError, match=r"'actions' is 0\.5 in row 1"):
-        typed_actions("it", np.array([[0.0, 1.0], [2.0, 0.5]]), True)
-    with pytest.raises(DataError, match=r"but 'actions' is -1 in row 1 \(for numbers that are no kinds say discrete_action=false"):
-        typed_actions("it", np.array([[0, 1], [-1, 0]]), True)
-
-
 REAL = os.environ.get("D3RAY_TEST_DATA")
 STEPS = {"observations": np.ones((3, 2)), "actions": np.ones((3, 1)), "rewards": np.ones(3), "terminals": np.array([0, 0, 1])}
 EPISODE = {"observations_0": np.ones((3, 2)), "actions_0": np.ones((3, 1)), "rewards_0": np.ones((3, 1)), "terminated_0": True}

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import gzip
-import io
-import struct
 import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import ConfigError, DataError
@@ -20,6 +16,8 @@ from d3ray.data.formats.tabular.csv_table import CSV
 from d3ray.data.spec import Box, Discrete
 from d3ray.data.storage.schema import infer_spec, kinds_of, largest_numbers
 from d3ray.platform.datasets.ingest import ingest
+
+from .bombs import png, png_of
 
 HEADER = "episode,observation:0,action:0,reward\n"
 
@@ -152,12 +150,6 @@ def test_other_encodings_are_named(tmp_path: Path) -> None:
 # ---- beside images
 
 
-def png(image: np.ndarray, mode: str | None = None) -> bytes:
-    file = io.BytesIO()
-    (Image.fromarray(image) if mode is None else Image.fromarray(image).convert(mode)).save(file, "PNG")
-    return file.getvalue()
-
-
 def frames(folder: Path, files: dict[str, bytes], rows: str, name: str = "images.zip") -> Path:
     """A CSV of single steps, and a zip beside it with its images."""
     folder.mkdir(exist_ok=True)
@@ -193,16 +185,6 @@ def test_images_are_what_their_names_say(tmp_path: Path, place: str) -> None:
     assert imported.provenance["images"] == 3
 
 
-def chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-
-def bomb(side: int) -> bytes:
-    """A PNG of side x side pixels, in its header."""
-    size = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", size) + chunk(b"IDAT", zlib.compress(b""))
-
-
 @pytest.mark.parametrize(
     ("files", "message"),
     [
@@ -217,9 +199,9 @@ def bomb(side: int) -> bytes:
         ),
         ({"a.png": png(PICTURES[0]), "b.png": b"GIF89a" + bytes(50)}, "'b.png' cannot be read as an image"),
         ({"a.png": png(PICTURES[0]), "b.png": png(PICTURES[1])[:60]}, "'b.png' cannot be read as an image: it is cut short"),
-        ({"a.png": bomb(6_000)}, "'a.png' has 6000 x 6000 pixels, and 16,777,216 are allowed."),
-        ({"a.png": png(PICTURES[0]), "b.png": bomb(3_000)}, "'b.png': the image has the shape [3000, 3000, 3]"),
-        ({"a.png": bomb(50_000)}, "'a.png' cannot be read as an image: it is too large."),
+        ({"a.png": png_of(6_000)}, "'a.png' has 6000 x 6000 pixels, and 16,777,216 are allowed."),
+        ({"a.png": png(PICTURES[0]), "b.png": png_of(3_000)}, "'b.png': the image has the shape [3000, 3000, 3]"),
+        ({"a.png": png_of(50_000)}, "'a.png' cannot be read as an image: it is too large."),
         ({"a.png": png(np.zeros((5, 4), np.uint16)), "b.png": b""}, "'a.png' is an image of mode 'I"),
         ({"a.png": png(PICTURES[0]), "x/b.png": b"", "y/b.png": b""}, "has several images 'b.png'"),
     ],

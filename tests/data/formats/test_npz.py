@@ -17,17 +17,9 @@ from d3ray.data.formats.registry import detect, read
 from d3ray.data.spec import Box, Discrete
 from d3ray.platform.datasets.ingest import ingest
 
+from .bombs import Calls
+
 REAL = os.environ.get("D3RAY_TEST_DATA")
-
-
-class Bomb:
-    """Writes a file when it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> Any:
-        return (Path.touch, (self.path,))
 
 
 def write(path: Path, **arrays: Any) -> Path:
@@ -158,7 +150,7 @@ def test_real_cartpole_expert() -> None:
 
 
 def test_python_objects_are_refused_and_never_run(tmp_path: Path) -> None:
-    bomb = np.array([Bomb(tmp_path / "ran")] * 6, dtype=object)
+    bomb = np.array([Calls(Path.touch, tmp_path / "ran")] * 6, dtype=object)
     with pytest.raises(DataError, match="'actions' holds Python objects, which are never loaded; save it as an array of numbers"):
         read(write(tmp_path / "a", **flat() | {"actions": bomb}), "npz")
     imported = read(write(tmp_path / "b", **flat(), thing=bomb), "npz")

@@ -22,17 +22,9 @@ from d3ray.data.errors import DataError
 from d3ray.data.formats.untrusted.restricted_pickle import load, loads
 from d3ray.data.formats.untrusted.torch_archive import read_torch
 
+from .bombs import Calls
+
 PROTOCOLS = [0, 1, 2, 3, 4, 5]
-
-
-class Calls:
-    """Pickles to a call of `function`."""
-
-    def __init__(self, function: Any, *arguments: Any) -> None:
-        self.call = (function, arguments)
-
-    def __reduce__(self) -> Any:
-        return self.call
 
 
 def same(a: Any, b: Any) -> bool:
