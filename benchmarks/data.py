@@ -314,7 +314,7 @@ def store(bench: Bench) -> Iterator[list[Row]]:
     from object_store import Server
     from obstore.store import S3Store
 
-    from d3ray.data.storage.stores.side_by_side import side_by_side
+    from d3ray.data.storage.stores.base import side_by_side
     from tests.platform.object_store import KEYS
 
     os.environ.update(KEYS)

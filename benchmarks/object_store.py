@@ -77,7 +77,7 @@ def serve() -> None:
 
 def plant(storage: str, name: str, finished: int, unfinished: int) -> Any:
     """An experiment of trials of one seed and two steps, as if so many had finished; its config."""
-    from d3ray.data.storage.stores.side_by_side import side_by_side
+    from d3ray.data.storage.stores.base import side_by_side
     from d3ray.platform.experiment.run import train_work
     from d3ray.platform.settings.config import ExperimentConfig
     from d3ray.platform.storage.experiments import Experiment

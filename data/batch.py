@@ -36,15 +36,15 @@ class Batch:
 
     @property
     def seen(self) -> Any:
-        """What a policy acts on: the observation."""
+        """The observation: what a policy acts on."""
         return self.observation
 
     def __getitem__(self, at: slice) -> Batch:
-        """Some of several batches that were drawn together, along their first axis."""
+        """Take some of several batches that were drawn together, along their first axis."""
         return pytree.tree_map(lambda part: part[at], self)
 
     def unbind(self) -> list[Batch]:
-        """Several batches that were drawn together, along their first axis, one by one."""
+        """Split batches that were drawn together along their first axis."""
         n = len(self.index)  # written out: this is part of every step, and a general tree walk takes longer than the rest
         extra = {name: column.unbind() for name, column in self.extra.items()}
         parts = zip(
@@ -66,13 +66,12 @@ class Batch:
         ]
 
     def with_observations(self, observation: Any, next_observation: Any) -> Batch:
-        """The same batch with other observations."""
         made = object.__new__(Batch)  # as `replace` makes it, in an eighth of its time: this is part of every step
         made.__dict__.update(self.__dict__, observation=observation, next_observation=next_observation)
         return made
 
     def with_extra(self, **columns: Tensor) -> Batch:
-        """The same batch with more named columns: what one kind of update computes once for several losses."""
+        """Add named columns: what one kind of update computes once for several losses."""
         return replace(self, extra={**self.extra, **columns})
 
 
@@ -111,13 +110,12 @@ class Sequences:
 
     @property
     def seen(self) -> Context:
-        """What a policy acts on. Raises ValueError where returns to go were not asked for."""
+        """The context that a policy acts on. Raises ValueError where returns to go were not asked for."""
         if self.return_to_go is None:
             raise ValueError("these sequences were drawn without returns to go")
         return Context(self.observation, self.action, self.return_to_go, self.timestep, self.mask)
 
     def __getitem__(self, at: int) -> Sequences:
-        """One of several that were drawn together, along their first axis."""
         return pytree.tree_map(lambda part: part[at] if isinstance(part, Tensor) else part, self)
 
 
@@ -129,7 +127,7 @@ AnyDrawn = TypeVar("AnyDrawn", Batch, Sequences)
 
 
 def joined(parts: Sequence[AnyDrawn]) -> AnyDrawn:
-    """Batches that carry the same, as one batch: those of the first, then of the second, and so on."""
+    """Concatenate batches that carry the same, in order."""
     if len(parts) == 1:
         return parts[0]
     leaves, spec = zip(*(pytree.tree_flatten(part) for part in parts), strict=True)
@@ -138,7 +136,7 @@ def joined(parts: Sequence[AnyDrawn]) -> AnyDrawn:
 
 
 def unbound(part: Any, n: int) -> Sequence[Any]:
-    """Of a tensor whose first axis has n entries, of a dict of such tensors, a mask beside them, or of None: one of each entry."""
+    """Unbind the first axis (of length n) of a tensor, a dict of tensors, a `Masked`, or None."""
     if part is None:
         return [None] * n
     if isinstance(part, Masked):
@@ -162,12 +160,10 @@ Made = TypeVar("Made")
 class Source(Protocol):
     """What training reads from."""
 
-    def sample(self, step: int) -> Batch:
-        """The batch of a gradient step."""
-        ...
+    def sample(self, step: int) -> Batch: ...
 
     def between_epochs(self, epoch: int) -> None:
-        """Called before the first step of an epoch, with its number from 1: a source may renew itself here."""
+        """Let a source renew itself; called before the first step of an epoch, which counts from 1."""
         ...
 
 
@@ -189,7 +185,7 @@ class Steps:
         return len(self.numbers)
 
     def once(self, name: Hashable, make: Callable[[Tensor], Made]) -> Made:
-        """What `make` gives for all of the numbers; made when a name is asked for first."""
+        """Call `make` with all of the numbers when `name` is asked for first, and keep what it gives."""
         if name not in self._made:
             self._made[name] = make(self.numbers)
         return self._made[name]

@@ -62,7 +62,7 @@ class Config(BaseModel):
     @field_validator("*")
     @classmethod
     def _of_a_size(cls, value: Any, info: ValidationInfo) -> Any:
-        """What no machine has room or time for is refused, before anything is made of that size."""
+        """Refuse what no machine has room or time for, before anything of that size is made."""
         name, numbers = info.field_name or "", [value]
         if isinstance(value, tuple) and name in _MOST_ENTRIES:
             if len(value) > _MOST_ENTRIES[name]:
@@ -74,16 +74,12 @@ class Config(BaseModel):
 
     @classmethod
     def open_names(cls, given: Any) -> Iterable[str]:
-        """Settings that a value of this has beside its fields, as an algorithm's stand beside its name."""
+        """List settings that a value has beside its fields, as an algorithm's stand beside its name."""
         return ()
 
     @classmethod
     def checked(cls, settings: Mapping[str, Any], *, title: str | None = None) -> Self:
-        """The config that `settings` describe.
-
-        Raises:
-            ConfigError: a key is unknown (the nearest known one is named) or a value is out of range.
-        """
+        """Return the config of `settings`. Raises ConfigError of an unknown key (the nearest is named) or a value out of range."""
         try:
             return cls.model_validate(dict(settings))
         except ValidationError as error:
@@ -91,10 +87,7 @@ class Config(BaseModel):
 
 
 def in_present_words(config: type[BaseModel], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a config, of which those that had another name once are under the one that they have now.
-
-    Raises ConfigError where its two names are given unlike values, or the former one something that it could not be.
-    """
+    """Put settings under the names that they have now. Raises ConfigError where a former name and the present one disagree."""
     found = dict(settings)
     for name, field in config.model_fields.items():
         for former, written in _formerly(field).items():
@@ -113,7 +106,7 @@ def in_present_words(config: type[BaseModel], settings: Mapping[str, Any]) -> di
 
 
 def former_names(config: type[BaseModel]) -> list[str]:
-    """Names that settings of a config had once."""
+    """List the names that settings of a config once had."""
     return [former for field in config.model_fields.values() for former in _formerly(field)]
 
 
@@ -143,10 +136,7 @@ def recorded(config: Config) -> dict[str, Any]:
 
 
 def by_name(kind: str, known: Iterable[type[BaseModel]]) -> Callable[[Any], Any]:
-    """A validator that takes a bare string for the config of that name, with its defaults, and refuses names that there are not.
-
-    `kind` is what all of them are.
-    """
+    """Return a validator that takes the name of a config, which is of this `kind`, for that config with its defaults."""
     names = [str(config.model_fields["name"].default) for config in known]
 
     def read(value: Any) -> Any:
@@ -170,17 +160,17 @@ _EXPECTED = {  # by pydantic's name of what went wrong, where its own words are 
 
 
 def foremost(error: ValidationError) -> Any:
-    """The error to name first: a key that is not known comes before one that is missing, for it may be that one, misspelt."""
+    """Pick the error to name first: an unknown key comes before a missing one, for it may be that one, misspelt."""
     return min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
 
 
 def explain(config: type[BaseModel], error: ValidationError, title: str, given: Mapping[str, Any] | None = None) -> str:
-    """One sentence for what is foremost wrong in what was `given`: whose setting, which value, what was expected or meant."""
+    """Say in one sentence what is foremost wrong: whose setting, which value, what was expected or meant."""
     return _explained(config, foremost(error), title, given or {})[1]
 
 
 def explain_each(config: type[BaseModel], error: ValidationError, title: str) -> list[tuple[str, str]]:
-    """For everything wrong the setting's dotted name and a sentence."""
+    """Give, for each error, the setting's dotted name and a sentence."""
     return [_explained(config, one, title, {}) for one in error.errors()]
 
 
@@ -207,7 +197,7 @@ def _short(value: Any) -> str:
 
 
 def _further_down(config: type[BaseModel], name: str, given: Mapping[str, Any]) -> str | None:
-    """The full name of a setting of which somebody wrote the last part alone: `algorithm.gamma` of `gamma`."""
+    """Find the full name of a setting of which only the last part was written: `algorithm.gamma` of `gamma`."""
     inner = [(top, model) for top, field in config.model_fields.items() for model in _models(field.annotation)]
     own = {setting: f"{top}.{setting}" for top, model in reversed(inner) for setting in model.model_fields}
     if name not in own and difflib.get_close_matches(name, config.model_fields, 1):
@@ -220,7 +210,7 @@ def _further_down(config: type[BaseModel], name: str, given: Mapping[str, Any]) 
 
 
 def _walk(config: type[BaseModel], path: list[str]) -> tuple[list[str], list[type[BaseModel]]]:
-    """The path as a user writes it, without the names that tell the members of a union apart, and what may hold its last part."""
+    """Return the path as a user writes it, without the tags of unions, and the models that may hold its last part."""
     written: list[str] = []
     holders, models = [config], [config]
     for part in path:
@@ -236,12 +226,11 @@ def _walk(config: type[BaseModel], path: list[str]) -> tuple[list[str], list[typ
 
 
 def _tags(model: type[BaseModel]) -> list[Any]:
-    """What a union knows this member by."""
     return [model.model_fields[key].default for key in ("name", "kind") if key in model.model_fields]
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:
-    """Every config in a type: members of unions, entries of lists and mappings, and what may stand in the place of a base."""
+    """List every config in a type: members of unions, entries of lists and mappings, subclasses."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation, *(model for child in annotation.__subclasses__() for model in _models(child))]
     return [model for part in get_args(annotation) for model in _models(part)]

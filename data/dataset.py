@@ -113,11 +113,7 @@ class Dataset(Recording):
 
     @classmethod
     def from_episodes(cls, episodes: Sequence[Episode]) -> Self:
-        """A dataset of episodes, as scikit-learn's splitters hand them out; copies them.
-
-        Raises:
-            DataError: there is none, it is something else, or their columns differ.
-        """
+        """Copy episodes, as scikit-learn's splitters hand them out, to a dataset. Raises DataError where columns differ."""
         given: Any = episodes
         if not isinstance(given, Iterable) or not all(isinstance(episode, Episode) for episode in cast("Iterable[Any]", given)):
             given = repr(given) if isinstance(given, str) else f"a {type(given).__name__}"  # pyright: ignore[reportUnknownArgumentType]
@@ -133,19 +129,19 @@ class Dataset(Recording):
         return cls.from_steps(table, name="dataset", spec=episodes[0].spec)
 
     def filter(self, keep: selection.Keep) -> Dataset:
-        """The episodes that satisfy an expression, such as `return > 100 and terminated`, or a function. See `selection.keep`."""
+        """Keep episodes that satisfy an expression, such as `return > 100 and terminated`, or a function. See `selection.keep`."""
         return Dataset.of(selection.keep(self, keep))
 
     def take(self, which: int | Sequence[int] | np.ndarray) -> Dataset:
-        """The first so many episodes, or those with the given numbers. See `selection.take`."""
+        """Keep the first so many episodes, or those with the given numbers. See `selection.take`."""
         return Dataset.of(selection.take(self, which))
 
     def shuffle(self, seed: int = 0) -> Dataset:
-        """All episodes in another order, which the seed decides."""
+        """Put all episodes in an order that the seed decides."""
         return Dataset.of(selection.shuffle(self, seed))
 
     def top(self, fraction: float, by: Literal["episodes", "transitions"] = "episodes") -> Dataset:
-        """The episodes of the highest returns; `top(0.1)` is what 10 % BC learns from. See `selection.top`."""
+        """Keep the episodes of the highest returns; `top(0.1)` is what 10 % BC learns from. See `selection.top`."""
         return Dataset.of(selection.top(self, fraction, by))
 
     @overload
@@ -153,15 +149,15 @@ class Dataset(Recording):
     @overload
     def split(self, test_size: Sequence[float], seed: int = 0) -> tuple[Dataset, ...]: ...
     def split(self, test_size: float | Sequence[float] = 0.2, seed: int = 0) -> tuple[Dataset, ...]:
-        """Train and test, of which test has the share `test_size`; or as many parts as there are shares. See `selection.split`."""
+        """Split into train and test (a share of `test_size`), or into as many parts as there are shares. See `selection.split`."""
         return tuple(map(Dataset.of, selection.split(self, test_size, seed)))
 
     def folds(self, k: int, seed: int = 0) -> Iterator[tuple[Dataset, Dataset]]:
-        """Pairs of train and test, k of them, every episode in one test part. See `selection.folds`."""
+        """Yield k pairs of train and test, every episode in one test part. See `selection.folds`."""
         return ((Dataset.of(train), Dataset.of(test)) for train, test in selection.folds(self, k, seed))
 
     def relabel(self, reward: relabelled.Reward) -> Dataset:
-        """The same steps with other rewards: `reward - 1`, "success", or by a function of arrays. See `relabelled.relabel`."""
+        """Give the same steps other rewards: `reward - 1`, "success", or a function of arrays. See `relabelled.relabel`."""
         return Dataset.of(relabelled.relabel(self, reward))
 
     def map_batches(
@@ -181,11 +177,7 @@ class Dataset(Recording):
 
     @staticmethod
     def concat(datasets: Sequence[Dataset], *, name: str | None = None) -> Dataset:
-        """The episodes of all, one dataset after the other; nothing is copied until samplers need it (see `joined`).
-
-        Raises:
-            DataError: there is none, or columns differ in name, dtype or shape.
-        """
+        """Join datasets one after the other; nothing is copied until samplers need it. Raises DataError where columns differ."""
         return Dataset.of(joined.concat(datasets, name))
 
     @staticmethod
@@ -213,7 +205,7 @@ class Dataset(Recording):
         return Dataset.of(joined.mix(datasets, shares, n_transitions, seed, name))
 
     def diff(self, other: Dataset) -> Difference:
-        """What differs: spaces, counts, columns, statistics, the first row of each column that does. See `difference.diff`."""
+        """Compare spaces, counts, columns, statistics and the first row that differs. See `difference.diff`."""
         return difference.diff(self, other)
 
     def __repr__(self) -> str:
@@ -221,7 +213,7 @@ class Dataset(Recording):
 
 
 def _column_names(columns: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """What the columns of data frames are called, and series, by the dataset's columns."""
+    """Take names of entries from data frames and series, by column."""
     frames = {name: tuple(map(str, values.columns)) for name, values in columns.items() if hasattr(values, "columns")}
     named = {name: getattr(values, "name", None) for name, values in columns.items() if hasattr(values, "iloc")}
     series = {name: (title,) for name, title in named.items() if isinstance(title, str)}

@@ -8,17 +8,10 @@ from .errors import ConfigError
 
 
 def find_device(device: torch.device | str, said: object = None) -> torch.device:
-    """The device of a tensor that is made there, so that it compares equal with it: the process's current one where none is named.
+    """Return the device of a tensor that is made there, so that it compares equal with it: cuda:0 for cuda, unless another is set.
 
-    Args:
-        device: A name, or what torch gave, such as `torch.accelerator.current_accelerator()`, which has no index.
-        said: What the user wrote, for the error; None: `device`.
-
-    Returns:
-        cuda:0 for cuda, unless `torch.cuda.set_device` has chosen another. The CPU, which is one device, stays as it is named.
-
-    Raises:
-        ConfigError: there is no such device, or its driver cannot be used.
+    `device` is a name, or what torch gave without an index; `said` what the user wrote, for the ConfigError of one that is not
+    there.
     """
     try:
         named = torch.device(device)

@@ -17,6 +17,7 @@ from .spec import Spec
 from .storage.episode_table import EpisodeTable
 from .storage.rows import Columns, Table
 from .storage.schema import Kinds
+from .storage.steps import StepTable
 
 if TYPE_CHECKING:
     from .folder import Folder
@@ -26,26 +27,24 @@ class ColumnSource(Protocol):
     """Where columns come from: memory, a folder that maps its files when they are asked for, or what follows from others."""
 
     @property
-    def kinds(self) -> Kinds:
-        """The columns' types and entry shapes."""
-        ...
+    def kinds(self) -> Kinds: ...
 
     @property
     def folders(self) -> tuple[Folder, ...]:
-        """The dataset folders that it reads; none: all of it is in memory."""
+        """The dataset folders that it reads; none where all of it is in memory."""
         ...
 
     @property
     def in_memory(self) -> bool:
-        """Whether some of it lies in this process's memory only."""
+        """True where some of it lies in this process's memory only."""
         ...
 
     def columns(self) -> Columns:
-        """The columns, the same ones every time. What is not in memory is mapped."""
+        """Return the columns, the same ones every time. What is not in memory is mapped."""
         ...
 
     def table(self, *, in_order: bool) -> Table:
-        """The same rows, to be read piece by piece; nothing is mapped or copied first where they are read in order."""
+        """Open the rows to be read piece by piece; nothing is mapped or copied first where they are read in order."""
         ...
 
     def in_place(self) -> Table:
@@ -71,32 +70,32 @@ class Transition:
 
     @property
     def observation(self) -> Any:
-        """What the agent saw, or a dict of it."""
+        """The observation, or a dict of its parts."""
         return observations_of(self.episode.columns, self.index)
 
     @property
     def action(self) -> Any:
-        """What it did: an array, or an integer."""
+        """The action: an array, or an integer."""
         return self.episode.columns["action"][self.index]
 
     @property
     def reward(self) -> float:
-        """What came of that action."""
+        """The reward of that action."""
         return float(self.episode.columns["reward"][self.index])
 
     @property
     def next_observation(self) -> Any:
-        """What it saw then; the same as `observation` at an end whose final observation was not recorded."""
+        """The next observation; it repeats `observation` where the final one was not recorded."""
         return observations_of(self.episode.columns, self.index + 1)
 
     @property
     def next_action(self) -> Any:
-        """What it did then; zeros at the end of the episode."""
+        """The next action; zeros at the end of the episode."""
         return self.episode.columns["action"][self.index + 1]
 
     @property
     def next_reward(self) -> float:
-        """What came of `next_action`; 0 at the end of the episode."""
+        """The reward of `next_action`; 0 at the end of the episode."""
         return float(self.episode.columns["reward"][self.index + 1])
 
     @property
@@ -106,20 +105,18 @@ class Transition:
 
     @property
     def prev_transition(self) -> Transition | None:
-        """The one before it in the episode, or None."""
+        """The transition before it in the episode, or None."""
         return Transition(self.episode, self.index - 1) if self.index else None
 
     @property
     def next_transition(self) -> Transition | None:
-        """The one after it in the episode, or None."""
+        """The transition after it in the episode, or None."""
         return Transition(self.episode, self.index + 1) if self.index + 1 < len(self.episode) else None
 
     def get_observation_shape(self) -> Any:
-        """As `Episode.get_observation_shape`."""
         return self.episode.get_observation_shape()
 
     def get_action_size(self) -> int:
-        """As `Episode.get_action_size`."""
         return self.episode.get_action_size()
 
     def __eq__(self, other: object) -> bool:
@@ -135,7 +132,7 @@ class Transition:
 
 
 def _address(transition: Transition) -> int:
-    """Where the episode's rewards lie, so that two views of one transition are equal."""
+    """Return where the episode's rewards lie, so that two views of one transition are equal."""
     return transition.episode.columns["reward"].__array_interface__["data"][0]
 
 
@@ -153,7 +150,6 @@ class Episode(Sequence[Transition]):
     spec: Spec | None = None  # of the dataset
 
     def __len__(self) -> int:
-        """T."""
         return len(self.columns["reward"]) - 1
 
     def __repr__(self) -> str:
@@ -177,7 +173,7 @@ class Episode(Sequence[Transition]):
 
     @property
     def transitions(self) -> Sequence[Transition]:
-        """Its T transitions, each made when it is looked at; the episode itself."""
+        """Its T transitions, each made when it is looked at."""
         return self
 
     @property
@@ -207,23 +203,21 @@ class Episode(Sequence[Transition]):
 
     @property
     def transition_count(self) -> int:
-        """T."""
         return len(self)
 
     def size(self) -> int:
-        """T."""
         return len(self)
 
     def compute_return(self) -> float:
-        """Undiscounted sum of all T rewards, added up in float64."""
+        """Sum all T rewards, undiscounted, in float64."""
         return float(self.rewards.sum(dtype=np.float64))
 
     def get_observation_shape(self) -> Any:
-        """Shape of one observation; a dict of them where observations are named."""
+        """Return the shape of one observation, or a dict of shapes."""
         return observation_shape({name: column.shape[1:] for name, column in self.columns.items()})
 
     def get_action_size(self) -> int:
-        """Entries of an action, or how many discrete actions there are (in the episode, where there is no dataset to ask)."""
+        """Count the entries of an action, or the discrete actions (of the episode, where there is no dataset to ask)."""
         if self.spec is not None:
             return action_size(self.spec)
         action = self.columns["action"]
@@ -235,22 +229,14 @@ class Episodes(EpisodeTable, Sequence[Episode]):
 
     def __init__(
         self,
-        first_row: np.ndarray,
-        steps: np.ndarray,
-        terminated: np.ndarray,
-        final_recorded: np.ndarray,
-        returns: np.ndarray | Callable[[], np.ndarray],
+        table: EpisodeTable | StepTable,
         source: ColumnSource,
         spec: Spec | None = None,
+        returns: Callable[[], np.ndarray] | None = None,  # None: the table's
     ) -> None:
-        super().__init__(first_row, steps, terminated, final_recorded, returns)
+        told = returns or (table.returns if isinstance(table, StepTable) else table.returns_of(slice(None)))
+        super().__init__(table.first_row, table.steps, table.terminated, table.final_recorded, told)
         self._source, self._spec = source, spec
-
-    @classmethod
-    def of(cls, table: EpisodeTable, source: ColumnSource, spec: Spec, returns: Callable[[], np.ndarray] | None = None) -> Episodes:
-        """The episodes of a table, over a source with these rows; None: with the table's returns."""
-        arrays = (table.first_row, table.steps, table.terminated, table.final_recorded)
-        return cls(*arrays, returns=returns or (lambda: table.returns), source=source, spec=spec)
 
     @overload
     def __getitem__(self, index: int) -> Episode: ...
@@ -268,26 +254,26 @@ class Episodes(EpisodeTable, Sequence[Episode]):
         return (self[k] for k in range(len(self)))
 
     def subset(self, index: np.ndarray) -> Episodes:
-        """The episodes at `index`, over the same rows."""
+        """Choose the episodes at `index`, over the same rows."""
         arrays = (self.first_row, self.steps, self.terminated, self.final_recorded)
-        returns = self._returns[index] if isinstance(self._returns, np.ndarray) else lambda: self.returns[index]
-        return Episodes(*(array[index] for array in arrays), returns=returns, source=self._source, spec=self._spec)
+        table = EpisodeTable(*(array[index] for array in arrays), returns=self.returns_of(index))
+        return Episodes(table, self._source, self._spec)
 
 
 def observations_of(columns: Mapping[str, np.ndarray], rows: Any) -> Any:
-    """Rows of the column `observation`, or a dict of those of each `observation/KEY`."""
+    """Take rows of the column `observation`, or a dict of those of each `observation/KEY`."""
     if "observation" in columns:
         return columns["observation"][rows]
     return {name.removeprefix("observation/"): c[rows] for name, c in columns.items() if name.startswith("observation/")}
 
 
 def observation_shape(shapes: Mapping[str, tuple[int, ...]]) -> Any:
-    """The entry shape of the column `observation`, or a dict of those of `observation/KEY`."""
+    """Return the entry shape of the column `observation`, or a dict of those of `observation/KEY`."""
     if "observation" in shapes:
         return shapes["observation"]
     return {name.removeprefix("observation/"): shape for name, shape in shapes.items() if name.startswith("observation/")}
 
 
 def action_size(spec: Spec) -> int:
-    """Entries of an action, or how many discrete actions there are."""
+    """Count the entries of an action, or the discrete actions."""
     return spec.n_actions if spec.discrete else int(np.prod(spec.action.shape, dtype=np.int64))

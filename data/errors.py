@@ -46,7 +46,7 @@ class StorageError(D3rayError, OSError):
 
 @contextmanager
 def speaking_of_configs() -> Generator[None]:
-    """Within, or decorated, messages name settings of an algorithm as config files do, below `algorithm`; else as Python does."""
+    """Name settings of an algorithm in messages as config files do, below `algorithm`; also as a decorator."""
     before = _IN_CONFIGS.set(True)
     try:
         yield
@@ -55,23 +55,23 @@ def speaking_of_configs() -> Generator[None]:
 
 
 def named(setting: str) -> str:
-    """A setting of an algorithm as whoever reads the message writes it: `gamma`, or `algorithm.gamma`."""
+    """Name a setting of an algorithm as whoever reads the message writes it: `gamma`, or `algorithm.gamma`."""
     return f"algorithm.{setting}" if _IN_CONFIGS.get() else setting
 
 
 def advised(setting: str, value: str | float) -> str:
-    """A setting with a value, as whoever reads the message writes them: `alpha='auto'`, or `algorithm.alpha=auto`."""
+    """Write a setting with a value: `alpha='auto'`, or `algorithm.alpha=auto`."""
     return f"{named(setting)}={value if _IN_CONFIGS.get() else repr(value)}"
 
 
 def reason(error: BaseException, most: int = 150) -> str:
-    """What another program's error says, to be put in brackets: its first line without a stop, of at most so many characters."""
+    """Return the first line of another program's error without a stop, of at most so many characters, to be put in brackets."""
     text = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
     return text if len(text) <= most else f"{text[:most]}…"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The end of a sentence: `"; did you mean 'x'?"`, or the choices when none is near, or `"."` when there are none."""
+    """End a sentence: `"; did you mean 'x'?"`, or the choices when none is near, or `"."` when there are none."""
     names = list(dict.fromkeys(known))
     if alike := [name for name in names if name.casefold() == word.casefold()]:
         return f"; did you mean {alike[0]!r}?"
@@ -82,7 +82,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def in_words(n_bytes: float) -> str:
-    """A size for a sentence: 1.2 GB."""
+    """Write a size for a sentence: 1.2 GB."""
     for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if n_bytes >= size:
             return f"{n_bytes / size:.3g} {unit}" if n_bytes < 1000 * size else f"{n_bytes / size:,.0f} {unit}"
@@ -90,7 +90,7 @@ def in_words(n_bytes: float) -> str:
 
 
 def size_in(variable: str) -> int | None:
-    """Bytes that a variable of the shell says, such as `50GB`; None where it is not set. Raises ConfigError where it is no size."""
+    """Read a size such as `50GB` from a variable of the shell; None where it is not set. Raises ConfigError where it is no size."""
     if not (text := os.environ.get(variable)):
         return None
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?I?)B?\s*", text.upper())

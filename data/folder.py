@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from .errors import DataError
+from .storage.episode_table import EpisodeTable
 from .storage.files import Place
 from .storage.fingerprint import fingerprint
-from .storage.in_place import InPlace
 from .storage.manifest import MANIFEST, Manifest, Shard, read_manifest
 from .storage.rows import ArrayRows, Columns, Table
 from .storage.schema import Kinds
-from .storage.shard_files import ShardFiles, check_size, shard_files
+from .storage.shard_files import InPlace, ShardFiles, check_size, shard_files
 from .storage.shards import arrow_errors, to_numpy
 
 
@@ -39,8 +39,8 @@ class Folder:
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (self.place, self.manifest.fingerprint)
 
-    def episodes(self) -> dict[str, np.ndarray]:
-        """Columns of the table of episodes."""
+    def episodes(self) -> EpisodeTable:
+        """Read the table of episodes, checked against its SHA-256 and the fingerprint."""
         import pyarrow as pa
 
         file = self.manifest.episodes
@@ -56,20 +56,16 @@ class Folder:
         digests = {column.name: column.digest for column in self.manifest.columns}
         if fingerprint(self.manifest.n_rows, self.manifest.kinds, digests, arrays["final_recorded"]) != self.manifest.fingerprint:
             raise DataError(f"{self.place.address(MANIFEST)} is damaged: its fingerprint is not that of its columns.")
-        return arrays
+        return EpisodeTable(*(arrays[name] for name in ("first_row", "steps", "terminated", "final_recorded", "return")))
 
     def columns(self) -> Columns:
-        """Views of the one shard of a local uncompressed dataset, or of the node map, which is built where there is none.
+        """Map the one shard of a local uncompressed dataset, or the node map, which is built where there is none.
 
-        Either is compared with SHA-256s once a machine, not at every opening.
-
-        Raises:
-            DataError: a shard is damaged, or not what was written.
-            StorageError: the node map has no room.
+        Either is compared with SHA-256s once a machine, not at every opening. Raises DataError of a damaged shard.
         """
         if self._columns is None:
             if self.is_mapped_as_it_is:
-                from .node_maps.seen import check_once
+                from .node_maps.node_map import check_once
 
                 check_once(*self._whole_shard())
                 self._columns = self.shards().columns(0)
@@ -81,43 +77,39 @@ class Folder:
 
     @property
     def is_mapped(self) -> bool:
-        """Whether `columns()` costs nothing more, but to compare what is mapped as it is when it is first seen."""
+        """True where `columns()` costs nothing more than a comparison when the file is first seen."""
         return self._columns is not None or self.is_mapped_as_it_is
 
     @property
     def is_mapped_as_it_is(self) -> bool:
-        """Whether no node map is needed: one local shard without compression."""
+        """True where no node map is needed: one local shard without compression."""
         return self.place.local is not None and len(self.manifest.shards) == 1 and self.manifest.compression is None
 
     @property
     def kinds(self) -> Kinds:
-        """The columns' types and entry shapes."""
         return self.manifest.kinds
 
     @property
     def folders(self) -> tuple[Folder, ...]:
-        """This one."""
         return (self,)
 
     @property
     def in_memory(self) -> bool:
-        """False: other processes can read it too."""
         return False
 
     def table(self, *, in_order: bool) -> Table:
-        """Its rows, to be read piece by piece; a worker that gets it opens the folder anew."""
+        """Open the rows to be read piece by piece; a worker that gets them opens the folder anew."""
         return _FolderRows(self, in_order)
 
     def in_place(self) -> Table:
-        """Its rows, to be read in any order from the shards. Raises DataError where these are compressed."""
+        """Open the rows to be read in any order from the shards. Raises DataError where these are compressed."""
         return InPlace(self.place, self.manifest)
 
     def shards(self, scratch: Path | None = None, *, verify: bool = False) -> ShardFiles:
-        """The shards, to be read one after the other."""
         return shard_files(self.place, self.manifest, scratch, verify=verify)
 
     def verify(self) -> None:
-        """Reads every shard. Raises DataError where one is not what was written."""
+        """Read every shard. Raises DataError where one is not what was written."""
         files = self.shards()
         for k in range(len(self.manifest.shards)):
             files.columns(k, verify=True)
@@ -125,21 +117,20 @@ class Folder:
         self.note_verified()
 
     def note_verified(self) -> None:
-        """Keeps that every shard is what was written, so that it is not compared again when it is mapped."""
+        """Note that every shard is what was written, so that it is not compared again when it is mapped."""
         if self.is_mapped_as_it_is:
-            from .node_maps.seen import note_seen
+            from .node_maps.node_map import note_seen
 
             note_seen(*self._whole_shard()[:2])
 
     def _whole_shard(self) -> tuple[Path, Shard, str]:
-        """Path, record and name of the one shard that is mapped as it is."""
         assert self.place.local is not None
         (shard,) = self.manifest.shards
         return self.place.local / shard.file, shard, self.place.address(shard.file)
 
 
 def _reopened(place: Place, expected: str) -> Folder:
-    """A folder, in another process. Raises DataError: another dataset lies there by now; episodes that were read are not its."""
+    """Open a folder in another process. Raises DataError where another dataset lies there by now."""
     folder = Folder(place)
     if folder.manifest.fingerprint != expected:
         raise DataError(f"{place} was replaced by another dataset while it was in use; open it anew.")

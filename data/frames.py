@@ -36,7 +36,7 @@ class FrameStack:
     channels: str | None = "first"
 
     def join(self, frames: Frames, lead: int) -> Frames:
-        """[..., B, k, *shape] to one observation each; `lead` counts the axes before k."""
+        """Join [..., B, k, *shape] to one observation each; `lead` counts the axes before k."""
         if self.channels is None:
             return frames
         at = lead
@@ -47,12 +47,9 @@ class FrameStack:
 
 
 def frame_stacks(spec: Spec, frames: int, padding: Padding = "zero") -> dict[str, FrameStack]:
-    """By observation column, how its frames are stacked: images only, so the vectors beside them in a dict stay as they are.
+    """Return how frames are stacked, by observation column: images only, so the vectors beside them in a dict stay as they are.
 
-    Images are uint8 with three axes, or two, which then get one for the frames in front.
-
-    Raises:
-        ConfigError: `frames` is below 1, or there is no image to stack.
+    Images are uint8 with three axes, or two, which then get one for the frames in front. Raises ConfigError without any.
     """
     if frames < 1 or padding not in ("zero", "repeat"):
         raise ConfigError(f"frames is {frames} and its padding {padding!r}; it takes 1 or more images, and 'zero' or 'repeat'.")
@@ -65,7 +62,7 @@ def frame_stacks(spec: Spec, frames: int, padding: Padding = "zero") -> dict[str
 
 
 def stacked_spec(spec: Spec, frames: int) -> Spec:
-    """The spaces that an algorithm sees when it draws frame stacks; bounds that differ by pixel are dropped."""
+    """Return the spaces that an algorithm sees of frame stacks; bounds that differ by pixel are dropped."""
     stacks, space = frame_stacks(spec, frames), flat_space(spec.observation)
     if not stacks:
         return spec

@@ -38,16 +38,16 @@ class Histories:
         return self.mask[:, self.before :].flatten(0, 1)
 
     def steps(self) -> Any:
-        """The observations of the N steps alone, [N, ...]."""
+        """Return the observations of the N steps alone, [N, ...]."""
         return pytree.tree_map(lambda part: part[:, self.before :].flatten(0, 1), self.observation)
 
     def every(self) -> Any:
-        """The observations of all steps, [B · K, ...]."""
+        """Return the observations of all steps, [B · K, ...]."""
         return pytree.tree_map(lambda part: part.flatten(0, 1), self.observation)
 
 
 def steps_there(observation: Any) -> Tensor | None:
-    """Which samples of a batch there are by its observation, bool [N]; None: all."""
+    """Return which samples of a batch there are by its observation, bool [N]; None: all."""
     seen = bare(observation)
     return seen.there if isinstance(seen, Histories) else None
 

@@ -36,7 +36,7 @@ def lazily(
 
 
 def also_called(names: Mapping[str, ModuleType]) -> None:
-    """Has modules be imported under other names too, which stand in modules that are there or come earlier in `names`."""
+    """Register modules under other names too, whose parents are there or come earlier in `names`."""
     for name, module in names.items():
         sys.modules[name] = module
         above, _, last = name.rpartition(".")
@@ -44,7 +44,7 @@ def also_called(names: Mapping[str, ModuleType]) -> None:
 
 
 def moved(former: str, now: str) -> Callable[[str], Any]:
-    """`__getattr__` of a module that is kept by its `former` name, which gives what it is `now` with a warning."""
+    """Make `__getattr__` of a module that is kept by its `former` name, which gives what it is `now` with a warning."""
 
     def found(name: str) -> Any:
         home = importlib.import_module(now)

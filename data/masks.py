@@ -23,31 +23,28 @@ class Masked:
 
 
 def masked(observation: Any, action_mask: Any) -> Any:
-    """An observation with its mask; where there is none, the observation."""
     return observation if action_mask is None else Masked(observation, action_mask)
 
 
 def bare(observation: Any) -> Any:
-    """An observation without its mask."""
     return observation.observation if isinstance(observation, Masked) else observation
 
 
 def mask_of(observation: Any) -> Any:
-    """The mask of an observation, or None."""
     return observation.action_mask if isinstance(observation, Masked) else None
 
 
 def has_mask(observation: Any) -> bool:
-    """Whether it is a mapping whose key `action_mask` is the mask, as RLlib's and PettingZoo's observations are."""
+    """Tell whether it is a mapping whose key `action_mask` is the mask, as RLlib's and PettingZoo's observations are."""
     return isinstance(observation, Mapping) and ACTION_MASK in observation and len(cast("Mapping[str, Any]", observation)) > 1
 
 
 def without_mask(observation: Mapping[str, Any]) -> Any:
-    """The rest of such a mapping; a part that is alone then, whatever its key, stands for itself."""
+    """Drop the mask of such a mapping; a part that is alone then, whatever its key, stands for itself."""
     rest = {key: part for key, part in observation.items() if key != ACTION_MASK}
     return next(iter(rest.values())) if len(rest) == 1 else rest
 
 
 def parted(observation: Any) -> Any:
-    """A mapping that has its mask among its keys as `Masked`; anything else as it is."""
+    """Turn a mapping that has its mask among its keys into `Masked`; anything else stays as it is."""
     return Masked(without_mask(observation), observation[ACTION_MASK]) if has_mask(observation) else observation

@@ -13,12 +13,12 @@ _finders: list[Callable[[str], Place]] = []
 
 
 def find_by(find: Callable[[str], Place]) -> None:
-    """Has names be found by a function, which raises DataError where there is none."""
+    """Set the function that finds names, which raises DataError where there is none."""
     _finders[:] = [find]
 
 
 def place_of(where: str | Path) -> Place:
-    """The place of a folder, a URI or a name. A folder that exists wins over a name."""
+    """Find the place of a folder, a URI or a name. A folder that exists wins over a name."""
     from .storage.files import Place
 
     text = str(where)

@@ -29,25 +29,18 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 def draws_bars(console: Console | None = None) -> bool:
-    """Whether stderr is a terminal, or a notebook with ipywidgets: elsewhere progress is a line now and then."""
+    """Tell whether stderr is a terminal, or a notebook with ipywidgets: elsewhere progress is a line now and then."""
     console = console or Console(stderr=True)
     return console.is_terminal or (console.is_jupyter and importlib.util.find_spec("ipywidgets") is not None)
 
 
 @contextmanager
 def progress(description: str, total: float | None = None, *, in_bytes: bool = False, bar: bool = True) -> Generator[Advance]:
-    """Shows how far long work is, how fast it goes and how long it will take.
+    """Show how far long work is, how fast it goes and how long it will take, and yield what to call as units get done.
 
-    A bar on a terminal, elsewhere (a log file, a cluster's job log) a line now and then.
-
-    Args:
-        description: what is going on, as "training".
-        total: how many units there are; None where nobody knows.
-        in_bytes: whether they are bytes.
-        bar: false where something else may be drawn on the terminal at the same time: then there are lines only.
-
-    Yields:
-        What to call as units get done.
+    A bar on a terminal, elsewhere (a log file, a cluster's job log) a line now and then, as with `bar` false, where something else
+    may be drawn on the terminal at the same time. `description` is what is going on, as "training"; `total` None where nobody knows
+    it.
     """
     console = Console(stderr=True, highlight=False)
     if not bar or not draws_bars(console):

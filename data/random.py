@@ -43,14 +43,14 @@ def _mix(x: Tensor, constants: tuple[int, int], shifts: tuple[int, int, int]) ->
 
 
 def fold(key: Tensor, data: int | str | Tensor) -> Tensor:
-    """A child of each key, same shape (broadcast with `data`). A name is folded by its CRC-32."""
+    """Derive a child of each key, same shape (broadcast with `data`). A name is folded by its CRC-32."""
     mixed = _mix(data + _CHILD, _MURMUR, _SHIFTS) if isinstance(data, Tensor) else _mixed(data)
     return _mix(key ^ mixed, _MURMUR, _SHIFTS)
 
 
 @lru_cache(maxsize=4096)
 def _mixed(data: int | str) -> int:
-    """What `fold` makes of a number or a name, in Python's integers: on a device it would be ten launches for one constant."""
+    """Mix a number or a name in Python's integers: on a device it would be ten launches for one constant."""
     number = zlib.crc32(data.encode()) if isinstance(data, str) else operator.index(data)
     x = (number + _CHILD) & _WORD
     for factor, shift in zip((*_MURMUR, 1), _SHIFTS, strict=True):
@@ -59,17 +59,16 @@ def _mixed(data: int | str) -> int:
 
 
 def root_key(seed: int, device: torch.device | str = "cpu") -> Tensor:
-    """The key of a seed, shape ()."""
     return fold(torch.tensor(operator.index(seed), dtype=torch.int64, device=device), "seed")
 
 
 def root_keys(seed: int | Sequence[int], device: torch.device | str = "cpu") -> Tensor:
-    """The key of one seed, shape (), or of S seeds, shape (S,). Integers of NumPy are seeds too."""
+    """Return the key of one seed, shape (), or of S seeds, shape (S,). Integers of NumPy are seeds too."""
     return torch.stack([root_key(s, device) for s in seed]) if isinstance(seed, Iterable) else root_key(seed, device)
 
 
 def bits(key: Tensor, count: int) -> Tensor:
-    """`count` hashes of each key: (…,) int64 to (…, count) int64, every bit random."""
+    """Hash each key `count` times: (…,) int64 to (…, count) int64, every bit random."""
     return bits_at(key[..., None], _positions(count, key.device))
 
 
@@ -92,18 +91,18 @@ def _kept_positions(count: int) -> Tensor:
 
 @lru_cache(maxsize=256)
 def _positions_on(count: int, device: torch.device) -> Tensor:
-    """They stay on the device: while a graph is captured nothing can be copied there."""
+    """Keep them on the device: while a graph is captured nothing can be copied there."""
     with untraced():
         return torch.from_numpy(np.arange(count)).to(device)
 
 
 def bits_at(key: Tensor, position: Tensor) -> Tensor:
-    """The hashes of `bits` at given positions: keys and positions broadcast."""
+    """Hash keys at given positions, as `bits` does; keys and positions broadcast."""
     return _mix(key + (position + 1) * _GOLDEN, _SPLITMIX, (30, 27, 31))
 
 
 def uniform(key: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
-    """Uniform on (0, 1), open at both ends: (…,) keys to (…, *shape)."""
+    """Draw uniformly from (0, 1), open at both ends: (…,) keys to (…, *shape)."""
     values = (shift_right(bits(key, math.prod(shape)), 11).to(torch.float64) + 0.5) * 2.0**-53
     if dtype != torch.float64:  # rounding must not reach 1
         values = values.to(dtype).clamp(max=1 - torch.finfo(dtype).eps / 2)
@@ -111,7 +110,7 @@ def uniform(key: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.floa
 
 
 def normal(key: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
-    """Standard normal by Box and Muller, computed in float64: (…,) keys to (…, *shape)."""
+    """Draw standard normal numbers by Box and Muller, computed in float64: (…,) keys to (…, *shape)."""
     count = math.prod(shape)
     half = (count + 1) // 2
     u = uniform(key, (2 * half,), torch.float64)
@@ -121,5 +120,28 @@ def normal(key: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float
 
 
 def integers(key: Tensor, count: int, high: int | Tensor) -> Tensor:
-    """Uniform on [0, high): (…,) keys to (…, count) int64. The bias of the remainder is below high / 2⁶³."""
+    """Draw uniformly from [0, high): (…,) keys to (…, count) int64. The bias of the remainder is below high / 2⁶³."""
     return shift_right(bits(key, count), 1) % high
+
+
+ROUNDS = 8
+
+
+def permute(key: Tensor, position: Tensor, n: int) -> Tensor:
+    """Where the permutation of 0 … n - 1 that a key names puts each position: int64, of the broadcast shape of both.
+
+    A Feistel network on pairs of digits to the base ⌈√n⌉, whose rounds add a hash, walked along its cycle until it lands below n
+    (Black and Rogaway 2002). Its domain is less than 2√n + 1 larger than n, so hardly any number takes a second walk.
+    """
+    base = math.isqrt(n - 1) + 1
+    value = _walk(key, position, base)
+    while bool((outside := value >= n).any()):  # few are, so they alone walk on
+        value[outside] = _walk(key.expand(value.shape)[outside], value[outside], base)
+    return value
+
+
+def _walk(key: Tensor, value: Tensor, base: int) -> Tensor:
+    left, right = value // base, value % base
+    for k in range(ROUNDS):
+        left, right = right, (left + shift_right(bits_at(key, right * ROUNDS + k), 1) % base) % base
+    return left * base + right

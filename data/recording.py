@@ -12,13 +12,12 @@ import numpy as np
 
 from .episodes import ColumnSource, Episodes
 from .spec import Environment, Spec
-from .storage.memory import Memory
-from .storage.rows import Columns, EpisodeRows
-from .storage.scan import Summary, scan_blocks, summarise_scans
+from .storage.episode_table import StepTables
+from .storage.fingerprint import Summary, scan_blocks, summarise_scans
+from .storage.rows import Columns, EpisodeRows, Memory
 from .storage.schema import Kinds, check_spec, check_starts, infer_spec, kinds_of, largest_numbers, with_masks
 from .storage.statistics import Statistics
 from .storage.steps import StepTable
-from .storage.tables import StepTables
 
 if TYPE_CHECKING:
     from .folder import Folder
@@ -30,9 +29,7 @@ DEEPEST = 40  # operations that a provenance goes back; readers of JSON refuse w
 
 @dataclass(frozen=True)
 class Derivation:
-    """Where derived episodes come from: one operation on others. It is described only when that is asked for, since to name what is
-    in memory by its fingerprint reads all of it.
-    """  # noqa: D205 - one sentence of two
+    """Where derived episodes come from: one operation on others, described only when asked for, since that may read all of it."""
 
     operation: str
     parameters: Mapping[str, Any]  # JSON-able
@@ -58,7 +55,7 @@ class Derivation:
 
 
 def _parts(parent: dict[str, Any]) -> list[dict[str, Any]]:
-    """The parts of a parent that was itself put together; else the parent."""
+    """Return the parts of a parent that was itself put together; else the parent."""
     match parent.get("provenance", parent):
         case {"derived": {"operation": "concat", "parents": list() as parts}}:
             return parts
@@ -80,7 +77,7 @@ def _shallow(provenance: dict[str, Any], most: int = DEEPEST) -> dict[str, Any]:
 
 
 def say_function(function: Any) -> str:
-    """How provenance calls a Python function: it cannot be made again from this."""
+    """Name a Python function in provenance: it cannot be made again from this."""
     module, name = getattr(function, "__module__", "?"), getattr(function, "__qualname__", type(function).__qualname__)
     return f"the function {module}.{name}"
 
@@ -127,7 +124,7 @@ class Recording:
 
     @classmethod
     def of(cls, recording: Recording) -> Self:
-        """The same as it is now, as one of this class; nothing is copied."""
+        """Return the same recording as one of this class; nothing is copied."""
         made = cls.__new__(cls)
         made.__dict__.update(recording.__dict__)
         return made
@@ -154,18 +151,16 @@ class Recording:
             check_starts({name: column[~table.columns["closing"]] for name, column in table.columns.items()}, spec)
         spec = spec.with_names(names or {})
         source = Memory(table.columns)
-        episodes = Episodes(table.first_row, table.steps, table.terminated, table.final_recorded, table.returns, source, spec)
         about: dict[str, Any] = {"environment": environment, "provenance": provenance, "cuts": table.cuts}
-        return cls.of(Recording(source, episodes, name=name, spec=spec, **about))
+        return cls.of(Recording(source, Episodes(table, source, spec), name=name, spec=spec, **about))
 
     @classmethod
     def of_folder(cls, folder: Folder) -> Self:
-        """Those of an open folder, measured when it was written."""
-        manifest, arrays = folder.manifest, folder.episodes()
-        names = ("first_row", "steps", "terminated", "final_recorded", "return")
+        """Open the episodes of a folder, measured when it was written."""
+        manifest = folder.manifest
         made = Recording(
             folder,
-            Episodes(*(arrays[name] for name in names), source=folder, spec=manifest.spec),
+            Episodes(folder.episodes(), folder, manifest.spec),
             name=manifest.name,
             spec=manifest.spec,
             environment=manifest.environment,
@@ -183,7 +178,7 @@ class Recording:
 
     @property
     def kinds(self) -> Kinds:
-        """The columns' types and entry shapes, which cost nothing to know."""
+        """Types and entry shapes of the columns, which cost nothing to know."""
         return self.source.kinds
 
     @property
@@ -193,35 +188,28 @@ class Recording:
 
     @property
     def n_episodes(self) -> int:
-        """Number of episodes."""
         return len(self.episodes)
 
     @property
     def n_rows(self) -> int:
-        """Transitions and closing rows of its episodes."""
         return self.n_transitions + self.n_episodes
 
     @property
     def is_whole(self) -> bool:
-        """Whether its episodes are all rows of its columns, in their order."""
+        """True where its episodes are all rows of its columns, in their order."""
         return self.episodes.contiguous and self.n_rows == self.source.table(in_order=True).n
 
     def rows(self, *, in_order: bool = True) -> EpisodeRows:
-        """Its logical rows, to be read in blocks, from first to last where `in_order`. Nothing is mapped for it
-        but the columns of a folder whose episodes are wanted in another order than that of their rows.
-        """  # noqa: D205 - one sentence of two
+        """Return its logical rows, to be read in blocks, from first to last where `in_order`; only other orders map columns."""
         table = self.source.table(in_order=in_order and self.episodes.in_order)
         return EpisodeRows(table, self.episodes.first_row, self.episodes.steps)
 
     def in_place(self) -> EpisodeRows:
-        """Its logical rows, to be read in any order from where they lie; nothing is mapped for it.
-
-        Raises DataError where what is read is compressed.
-        """
+        """Return its logical rows, to be read in any order from where they lie, unmapped. Raises DataError of compressed ones."""
         return EpisodeRows(self.source.in_place(), self.episodes.first_row, self.episodes.steps)
 
     def tables(self) -> StepTables:
-        """Ranges of its episodes as tables in memory, one at a time; picklable where it lies in folders."""
+        """Return what reads ranges of its episodes as tables; picklable where it lies in folders."""
         return StepTables(self.rows(), self.kinds, self.episodes, piecewise=not all(f.is_mapped for f in self.folders))
 
     @property
@@ -247,12 +235,12 @@ class Recording:
         return self.derivation.provenance() if self.derivation else {}
 
     def to_steps(self) -> StepTable:
-        """The rows of its episodes, in memory; views where they lie there back to back."""
+        """Read its episodes into memory; views where they lie there back to back."""
         return self.tables().read(0, self.n_episodes, self.cuts)
 
     @property
     def folder(self) -> Folder | None:
-        """The open folder that the columns are; None for others. For a view it is the folder of the whole."""
+        """The open folder that the columns are, of a view that of the whole; None for others."""
         from .folder import Folder
 
         return self.source if isinstance(self.source, Folder) else None
@@ -263,22 +251,14 @@ class Recording:
         return self.source.folders
 
     def prepare(self) -> None:
-        """Makes sure that `columns` gives what was written: builds the node map, or reads the one file that is mapped as it is.
-
-        Raises:
-            DataError: a shard is missing or not what was written.
-            StorageError: the node map has no room.
-        """
+        """Build the node maps of `columns`, or read the files that are mapped as they are. Raises DataError or StorageError."""
         for folder in self.folders:
             if folder.is_mapped_as_it_is:
                 folder.verify()
         _ = self.columns
 
     def verify(self) -> None:
-        """Compares every shard with its SHA-256, and what the manifest says of the rows with the rows. See `verify_folder`.
-
-        Raises DataError, which names the first that differs.
-        """
+        """Compare every shard with its SHA-256, and the manifest with the rows: see `verify_folder`. Raises DataError."""
         from .verifying import verify_folder
 
         for folder in self.folders:
@@ -333,10 +313,10 @@ class Recording:
         return self.of_folder(Folder(Place(path)))
 
     def snapshot(self) -> Recording:
-        """What it is now: itself, since only an `MDPDataset` changes."""
+        """Return what it is now: itself, since only an `MDPDataset` changes."""
         return self
 
     def view(self, index: np.ndarray, name: str, operation: str, parameters: Mapping[str, Any]) -> Recording:
-        """The episodes `index` [E] over the same columns, with a note on what chose them."""
+        """Choose the episodes `index` [E] over the same columns, with a note on what chose them."""
         episodes, derivation = self.episodes.subset(index), Derivation(operation, parameters, (self.snapshot(),))
         return Recording(self.source, episodes, name=name, spec=self.spec, environment=self.environment, provenance=derivation)

@@ -6,7 +6,7 @@ Samplers are loaded when one is built: an algorithm is known by its settings lon
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
@@ -16,7 +16,7 @@ from .frames import Padding
 
 if TYPE_CHECKING:
     from .sampling import PrioritizedSampler, RecurrentSampler, SequenceSampler, StreamSampler, TransitionSampler
-    from .sampling.experience import Experience
+    from .sampling.base import Experience
 
 _PER = "Schaul et al. 2016, proportional; PFRL"
 
@@ -33,7 +33,7 @@ class _Sampling(Config):
     def stretches(
         self, source: Experience, batch_size: int, length: int, seed: int | Sequence[int], **options: Any
     ) -> SequenceSampler | StreamSampler:
-        """The sampler of stretches of episodes; options as `SequenceSampler`'s."""
+        """Build the sampler of stretches of episodes; options as `SequenceSampler`'s."""
         from .sampling import SequenceSampler
 
         return SequenceSampler(source, batch_size, length, seed, **options)
@@ -46,7 +46,7 @@ class UniformSampling(_Sampling):
     unique: bool = setting(False, "whether the transitions of a batch differ")
 
     def build(self, source: Experience, batch_size: int, seed: int | Sequence[int], **options: Any) -> TransitionSampler:
-        """The sampler; options as `TransitionSampler`'s."""
+        """Build the sampler; options as `TransitionSampler`'s."""
         from .sampling import TransitionSampler
 
         return TransitionSampler(source, batch_size, seed, unique=self.unique, **self._frames(), **options)
@@ -58,7 +58,6 @@ class EpochSampling(_Sampling):
     name: Literal["epoch"] = "epoch"
 
     def build(self, source: Any, batch_size: int, seed: int | Sequence[int], **options: Any) -> TransitionSampler:
-        """The sampler; options as `TransitionSampler`'s."""
         from .sampling import EpochSampler
 
         return EpochSampler(source, batch_size, seed, **self._frames(), **options)
@@ -77,7 +76,6 @@ class WeightedSampling(_Sampling):
     by_episode: bool = setting(False, "whether weights are those of episodes, whatever their length, and not of their transitions")
 
     def build(self, source: Any, batch_size: int, seed: int | Sequence[int], **options: Any) -> TransitionSampler:
-        """The sampler; options as `TransitionSampler`'s."""
         from .recording import Recording
         from .sampling import WeightedSampler, exponential_weights, top_weights
 
@@ -105,7 +103,7 @@ class PrioritizedSampling(_Sampling):
     stratified: bool = setting(True, "whether a batch has one draw from each of B equal parts", source="Schaul et al. 2016, B.2.1")
 
     def build(self, source: Experience, batch_size: int, seed: int | Sequence[int], **options: Any) -> PrioritizedSampler:
-        """The sampler; options as `TransitionSampler`'s. What trains hands errors back to its `update`."""
+        """Build the sampler; options as `TransitionSampler`'s. What trains hands errors back to its `update`."""
         from .sampling import PrioritizedSampler
 
         return PrioritizedSampler(source, batch_size, seed, **self.model_dump(exclude={"name"}), **options)
@@ -120,7 +118,6 @@ class StreamSampling(_Sampling):
     order: int = setting(0, "seed of the order in which slices come, the same for all seeds", ge=0)
 
     def build(self, source: Experience, batch_size: int, seed: int | Sequence[int], **options: Any) -> StreamSampler:
-        """The sampler; options as `TransitionSampler`'s."""
         from .sampling import StreamSampler
 
         return StreamSampler(source, batch_size, seed, **self._stream(), **self._frames(), **options)
@@ -166,7 +163,7 @@ class RecurrentSampling(_Sampling):
         return frames
 
     def build(self, source: Experience, batch_size: int, seed: int | Sequence[int], **options: Any) -> RecurrentSampler:
-        """The sampler; options as `TransitionSampler`'s, of which those of single steps alone are known."""
+        """Build the sampler; options as `TransitionSampler`'s, of which those of single steps alone are known."""
         from .sampling import RecurrentSampler
 
         known = {name: value for name, value in options.items() if name not in _OF_TRANSITIONS}
@@ -174,11 +171,5 @@ class RecurrentSampling(_Sampling):
 
 
 _OF_TRANSITIONS = ("td_steps", "next_action", "until", "endless", "ahead")
-_KNOWN = (UniformSampling, EpochSampling, WeightedSampling, PrioritizedSampling, StreamSampling, RecurrentSampling)
-Sampling = Annotated[
-    Annotated[
-        UniformSampling | EpochSampling | WeightedSampling | PrioritizedSampling | StreamSampling | RecurrentSampling,
-        Field(discriminator="name"),
-    ],
-    BeforeValidator(by_name("sampler", _KNOWN)),
-]
+_Known = UniformSampling | EpochSampling | WeightedSampling | PrioritizedSampling | StreamSampling | RecurrentSampling
+Sampling = Annotated[_Known, Field(discriminator="name"), BeforeValidator(by_name("sampler", get_args(_Known)))]

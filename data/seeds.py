@@ -30,7 +30,7 @@ def _mix(x: int, constants: tuple[int, int], shifts: tuple[int, int, int]) -> in
 
 
 def checked_seed(seed: Any) -> int:
-    """A seed as a plain integer, NumPy's integers too. Raises ConfigError for what is none from 0 to 2⁶³ - 1."""
+    """Convert a seed to a plain integer, NumPy's integers too. Raises ConfigError for what is none from 0 to 2⁶³ - 1."""
     try:
         number = operator.index(seed)
     except TypeError:
@@ -41,24 +41,24 @@ def checked_seed(seed: Any) -> int:
 
 
 def fold(key: int, data: int | str) -> int:
-    """A child of a key, as `random.fold`. A name is folded by its CRC-32."""
+    """Derive a child of a key, as `random.fold`. A name is folded by its CRC-32."""
     if isinstance(data, str):
         data = zlib.crc32(data.encode())
     return _mix(key ^ _mix(data + CHILD, MURMUR, (33, 33, 33)), MURMUR, (33, 33, 33))
 
 
 def root_key(seed: int) -> int:
-    """The key of a seed, as `random.root_key`."""
+    """Return the key of a seed, as `random.root_key`."""
     return fold(operator.index(seed), "seed")
 
 
 def integers(key: int, count: int, high: int) -> list[int]:
-    """Uniform on [0, high), as `random.integers`."""
+    """Draw uniformly from [0, high), as `random.integers`."""
     return [(_mix(key + position * GOLDEN, SPLITMIX, (30, 27, 31)) >> 1) % high for position in range(1, count + 1)]
 
 
 def many_integers(key: int, count: int, high: int) -> np.ndarray:
-    """As `integers`, for so many that a list would be slow: int64 [count]."""
+    """Draw as `integers` does, for so many that a list would be slow: int64 [count]."""
     (first, second), bits = (np.array(SPLITMIX, np.int64).view(np.uint64), np.arange(1, count + 1, dtype=np.uint64))
     bits = bits * np.int64(GOLDEN).view(np.uint64) + np.uint64(key)
     bits = (bits ^ (bits >> np.uint64(30))) * first

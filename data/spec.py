@@ -40,7 +40,7 @@ class Box(_Entries):
     taken_as: tuple[int, ...] | None = Field(default=None, exclude_if=lambda value: value is None)
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Low and high as float64 arrays of `shape`, or None where one of them is unknown."""
+        """Return low and high as float64 arrays of `shape`; None where one of them is unknown."""
         if self.low is None or self.high is None:
             return None
         low, high = (np.broadcast_to(np.asarray(b, np.float64).reshape(-1), (self.size,)) for b in (self.low, self.high))
@@ -48,12 +48,11 @@ class Box(_Entries):
 
     @property
     def size(self) -> int:
-        """Number of entries."""
         return int(np.prod(self.shape, dtype=np.int64))
 
     @property
     def taken_shape(self) -> tuple[int, ...]:
-        """Of actions: their shape in the environment."""
+        """The shape of actions in the environment."""
         return self.taken_as or self.shape
 
     @property
@@ -68,7 +67,7 @@ class Box(_Entries):
 
     @property
     def is_image(self) -> bool:
-        """Whether it is of frames of bytes: uint8 with three axes, or with two, without one for channels."""
+        """True for frames of bytes: uint8 with three axes, or with two, without one for channels."""
         return self.dtype == "uint8" and len(self.shape) in (2, 3)
 
 
@@ -86,11 +85,10 @@ class Discrete(_Entries):
 
     @property
     def size(self) -> int:
-        """One."""
         return 1
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """The first and the last of them."""
+        """Return the first and the last of them."""
         return np.asarray(float(self.start)), np.asarray(self.start + self.n - 1.0)
 
 
@@ -118,11 +116,9 @@ class MultiDiscrete(_Entries):
 
     @property
     def size(self) -> int:
-        """Number of entries."""
         return len(self.nvec)
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """The first and the last of each."""
         low = np.asarray(self.start or (0,) * len(self.nvec), np.float64)
         return low, low + np.asarray(self.nvec, np.float64) - 1
 
@@ -140,11 +136,9 @@ class MultiBinary(_Entries):
 
     @property
     def size(self) -> int:
-        """Number of entries."""
         return self.n
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Zeros and ones."""
         return np.zeros(self.shape), np.ones(self.shape)
 
 
@@ -170,7 +164,7 @@ Tuple.model_rebuild()
 
 
 def space_columns(space: ObservationSpace, name: str = "observation") -> dict[str, Leaf]:
-    """The leaves of a space by the columns that hold them: `observation`, or `observation/KEY`, `observation/KEY/0`, …."""
+    """List the leaves of a space by the columns that hold them: `observation`, or `observation/KEY`, `observation/KEY/0`, …."""
     match space:
         case Dict():
             inner: Mapping[str, ObservationSpace] = space.spaces
@@ -182,24 +176,24 @@ def space_columns(space: ObservationSpace, name: str = "observation") -> dict[st
 
 
 def kinds_text(leaf: Discrete | MultiDiscrete) -> str:
-    """How many kinds a leaf has, and from which number on where that is not 0: `3 kinds`, `3 kinds from 1`."""
+    """Say how many kinds a leaf has, and from which number on where that is not 0: `3 kinds`, `3 kinds from 1`."""
     many, start = (leaf.n, leaf.start) if isinstance(leaf, Discrete) else (list(leaf.nvec), list(leaf.start))
     return f"{many} kinds from {start}" if start else f"{many} kinds"
 
 
 def starts(columns: Mapping[str, Leaf]) -> dict[str, np.ndarray]:
-    """Of the leaves that count kinds from other numbers than 0: which, int64 of their shape, by column."""
+    """Return the first numbers of leaves that count kinds from another one than 0, int64 of their shape, by column."""
     counted = {name: leaf for name, leaf in columns.items() if isinstance(leaf, Discrete | MultiDiscrete) and leaf.start}
     return {name: np.asarray(leaf.start, np.int64) for name, leaf in counted.items()}
 
 
 def is_shown(column: str) -> bool:
-    """Whether a column is of what is shown before an action: of an observation, or its mask."""
+    """Tell whether a column is of what is shown before an action: of an observation, or its mask."""
     return column.partition("/")[0] in ("observation", ACTION_MASK)
 
 
 def flat_space(space: ObservationSpace) -> Leaf | Dict:
-    """The leaves of a nested space as a dict of one level, its keys joined by `/`, which is how batches have them."""
+    """Flatten a nested space to a dict of one level, its keys joined by `/`, which is how batches have them."""
     if not isinstance(space, Dict | Tuple):
         return space
     return Dict(spaces={name.partition("/")[2]: leaf for name, leaf in space_columns(space).items()})
@@ -222,7 +216,7 @@ def value_columns(values: Any, name: str = "observation") -> dict[str, Any]:
 
 
 def from_columns(columns: Mapping[str, Any], name: str = "observation") -> Any:
-    """What `value_columns` took apart: a value, or a dict of one level; `Masked` where there is a mask."""
+    """Rebuild what `value_columns` took apart: a value, or a dict of one level; `Masked` where there is a mask."""
     rest = dict(columns)
     mask = rest.pop(name.removesuffix("observation") + ACTION_MASK, None)
     value = rest[name] if name in rest else {column.removeprefix(f"{name}/"): part for column, part in rest.items()}
@@ -230,13 +224,13 @@ def from_columns(columns: Mapping[str, Any], name: str = "observation") -> Any:
 
 
 def typed(action: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """Actions in a type; where that is of whole numbers the nearest of them."""
+    """Convert actions to a type; where that is of whole numbers to the nearest of them."""
     whole = dtype.kind in "iu" and action.dtype.kind == "f"
     return (np.rint(action) if whole else action).astype(dtype, copy=False)
 
 
 def as_recorded(space: Leaf, action: Any) -> np.ndarray:
-    """Actions [n, ...], in whatever type and shape a policy gives them, as data have them: of a box floats, and vectors."""
+    """Convert actions [n, ...], in whatever type and shape a policy gives them, to what data have: of a box floats, and vectors."""
     array = np.asarray(action)
     if not isinstance(space, Box):
         return array
@@ -263,39 +257,39 @@ class Spec(Config):
         return self
 
     def leaves(self) -> dict[str, Leaf]:
-        """The leaves of both spaces by the columns that hold them."""
+        """List the leaves of both spaces by the columns that hold them."""
         return space_columns(self.observation) | {"action": self.action}
 
     def entry_names(self, column: str, n: int) -> list[str]:
-        """What the n entries of a column are called: their names, else their numbers; "" for a single one without a name."""
+        """Name the n entries of a column, else number them; "" for a single one without a name."""
         leaf = self.leaves().get(column)
         if leaf is not None and leaf.names is not None and len(leaf.names) == n:
             return list(leaf.names)
         return [""] if n == 1 else [str(k) for k in range(n)]
 
     def with_names(self, names: Mapping[str, Sequence[str]]) -> Self:
-        """The same with what the entries of columns are called; names that cannot be those of a column's entries are left out."""
+        """Add what the entries of columns are called; names that cannot be those of a column's entries are left out."""
         if not names:
             return self
         named = {name: _with_names(leaf, names.get(name)) for name, leaf in self.leaves().items()}
         return self.model_copy(update={"observation": _rebuilt(self.observation, named), "action": named["action"]})
 
     def shown(self) -> dict[str, Leaf]:
-        """What is shown before an action, by column: the leaves of an observation, and `action_mask` where there is one."""
+        """List what is shown before an action, by column: the leaves of an observation, and `action_mask` where there is one."""
         return space_columns(self.observation) | ({ACTION_MASK: MultiBinary(n=self.n_actions)} if self.action_mask else {})
 
     def starts(self) -> dict[str, np.ndarray]:
-        """What kinds are counted from where that is not 0, by column: of observations and of `action`."""
+        """Return what kinds are counted from where that is not 0, by column: of observations and of `action`."""
         return starts(self.leaves())
 
     @property
     def discrete(self) -> bool:
-        """Whether an action is one of n."""
+        """True where an action is one of n."""
         return isinstance(self.action, Discrete)
 
     @property
     def action_kind(self) -> str:
-        """What actions are, in a word: continuous, discrete, multi-discrete or binary."""
+        """The kind of actions in a word: continuous, discrete, multi-discrete or binary."""
         return _KINDS[self.action.kind]
 
     @property
@@ -314,7 +308,6 @@ def _with_names(leaf: Leaf, names: Sequence[str] | None) -> Leaf:
 
 
 def _rebuilt(space: ObservationSpace, leaves: Mapping[str, Leaf], name: str = "observation") -> ObservationSpace:
-    """The space with other leaves, which are given by column."""
     match space:
         case Dict():
             return Dict(spaces={key: _rebuilt(part, leaves, f"{name}/{key}") for key, part in space.spaces.items()})

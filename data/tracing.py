@@ -19,13 +19,12 @@ _tracing: ContextVar[Tracing | None] = ContextVar("tracing", default=None)
 
 
 def tracing() -> Tracing | None:
-    """What becomes of the work under way: "replayed" as it stands, "compiled", where kernels may be joined; None: nothing."""
+    """Tell what becomes of the work under way: "replayed" as it stands, "compiled", where kernels may be joined; None: nothing."""
     return _tracing.get()
 
 
 @contextmanager
 def traced(how: Tracing) -> Generator[None]:
-    """Within it, work is traced."""
     token = _tracing.set(how)
     try:
         yield
@@ -34,10 +33,10 @@ def traced(how: Tracing) -> Generator[None]:
 
 
 def untraced() -> AbstractContextManager[Any]:
-    """Within it nothing is recorded: for what is made at first use and kept, which is state, and no part of the work under way."""
+    """Record nothing inside: for what is made at first use and kept, which is state, and no part of the work under way."""
     return _disable_current_modes()
 
 
 def host_may_look(tensor: Tensor) -> bool:
-    """Whether reading a tensor's values waits for no device, and bakes nothing into a program."""
+    """Tell whether reading a tensor's values waits for no device, and bakes nothing into a program."""
     return tensor.device.type == "cpu" and _tracing.get() is None

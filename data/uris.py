@@ -29,12 +29,12 @@ def without_password(uri: str) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """A text whose addresses have no user, no password and no option that could be a secret; `?region=…` stays."""
+    """Remove users, passwords and options that could be secrets from the addresses in a text; `?region=…` stays."""
     return _URI.sub(_harmless, text) if "://" in text else text
 
 
 def without_secrets_in(value: Any) -> Any:
-    """A JSON value with all its texts as `without_secrets` gives them."""
+    """Apply `without_secrets` to all texts of a JSON value."""
     if isinstance(value, str):
         return without_secrets(value)
     if isinstance(value, Mapping):
@@ -55,11 +55,11 @@ def _is_harmless(name: str, value: str) -> bool:
 
 
 def label(place: str | Path) -> str:
-    """The last part of a path, or of a URI without its options."""
+    """Return the last part of a path, or of a URI without its options."""
     text = str(place)
     return (text.partition("?")[0] if is_remote(text) else text).rstrip("/").rpartition("/")[2]
 
 
 def is_remote(place: str | Path) -> bool:
-    """Whether a place is reached through a store."""
+    """Tell whether a place is reached through a store."""
     return "://" in str(place) and not str(place).startswith("file://")

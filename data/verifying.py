@@ -7,31 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from .episodes import Episodes
 from .errors import DataError
 from .folder import Folder
+from .storage.episode_table import EpisodeTable
+from .storage.fingerprint import scan_blocks, summarise_scans
 from .storage.manifest import MANIFEST
 from .storage.rows import EpisodeRows, block, n_blocks
-from .storage.scan import scan_blocks, summarise_scans
 
 _ROUNDING = 1e-6  # share of a number's size by which sums that were added up elsewhere may differ
 
 
 def verify_folder(folder: Folder) -> None:
-    """Reads every row once: files against their SHA-256, and digests, statistics and the table of episodes against the rows.
+    """Read every row once: files against their SHA-256, and digests, statistics and the table of episodes against the rows.
 
     So nothing that training reads can differ from what was written, but for bounds of spaces that are wider than the data, which
-    nothing in the rows tells.
-
-    Raises:
-        DataError: one of them differs; it is named.
-        StorageError: the place cannot be read.
+    nothing in the rows tells. Raises DataError, which names what differs.
     """
     table = folder.shards(verify=True)
     table.columns(0)  # before the episodes: a missing shard says more of what happened
-    manifest, arrays = folder.manifest, folder.episodes()
-    names = ("first_row", "steps", "terminated", "final_recorded", "return")
-    episodes = Episodes(*(arrays[name] for name in names), source=folder, spec=manifest.spec)
+    manifest, episodes = folder.manifest, folder.episodes()
     label = folder.place.address(MANIFEST)
     rows = EpisodeRows(table, episodes.first_row, episodes.steps)
     if rows.n != manifest.n_rows or not episodes.contiguous:
@@ -41,7 +35,7 @@ def verify_folder(folder: Folder) -> None:
         scans += scan_blocks(rows, manifest.spec, k, k + 1)
         for name, parts in flags.items():
             parts.append(np.array(block(rows, name, k)))
-    _check_episodes(folder, arrays, {name: np.concatenate(parts) for name, parts in flags.items()})
+    _check_episodes(folder, episodes, {name: np.concatenate(parts) for name, parts in flags.items()})
     found = summarise_scans(scans, episodes, folder.kinds)
     for column in manifest.columns:
         if found.digests[column.name] != column.digest:
@@ -52,17 +46,17 @@ def verify_folder(folder: Folder) -> None:
     folder.note_verified()
 
 
-def _check_episodes(folder: Folder, arrays: Mapping[str, np.ndarray], columns: Mapping[str, np.ndarray]) -> None:
-    """Raises DataError where the table of episodes says something else than the rows."""
-    first, steps = arrays["first_row"], arrays["steps"]
+def _check_episodes(folder: Folder, episodes: EpisodeTable, columns: Mapping[str, np.ndarray]) -> None:
+    """Raise DataError where the table of episodes says something else than the rows."""
+    first, steps = episodes.first_row, episodes.steps
     closing = np.zeros(len(columns["closing"]), bool)
     closing[first + steps] = True
     reward = np.where(closing, 0, columns["reward"].astype(np.float64))
     returns, sizes = np.add.reduceat(reward, first), np.add.reduceat(np.abs(reward), first)
     checks = {
         "steps": np.array_equal(closing, columns["closing"]),
-        "terminated": np.array_equal(columns["terminated"][first + steps - 1], arrays["terminated"]),
-        "return": bool((np.abs(returns - arrays["return"]) <= _ROUNDING * (1 + sizes)).all()),
+        "terminated": np.array_equal(columns["terminated"][first + steps - 1], episodes.terminated),
+        "return": bool((np.abs(returns - episodes.returns) <= _ROUNDING * (1 + sizes)).all()),
     }
     for name, same in checks.items():
         if not same:
@@ -70,7 +64,7 @@ def _check_episodes(folder: Folder, arrays: Mapping[str, np.ndarray], columns: M
 
 
 def _differences(told: Any, measured: Any, where: str = "statistics", size: float = 1.0) -> Iterator[str]:
-    """Which numbers are not what the rows come to, beyond rounding; `size` is that of the numbers that were added up."""
+    """Yield which numbers are not what the rows come to, beyond rounding; `size` is that of the numbers that were added up."""
     if isinstance(told, Mapping) and isinstance(measured, Mapping):
         size = max(1.0, *(_size(measured.get(end)) for end in ("min", "max")))
         for key in sorted({*told, *measured}):

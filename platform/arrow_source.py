@@ -17,11 +17,11 @@ from ..data.dataset import Dataset
 from ..data.episodes import Episodes
 from ..data.folder import Folder
 from ..data.spec import is_shown
+from ..data.storage.episode_table import StepTables
 from ..data.storage.flat import RECORDED, transitions
 from ..data.storage.schema import Kinds
 from ..data.storage.shard_files import ShardFiles
 from ..data.storage.shards import to_arrow
-from ..data.storage.tables import StepTables
 
 _BLOCK_BYTES = 1 << 26
 

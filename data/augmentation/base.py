@@ -27,12 +27,12 @@ class Draw:
         self._key, self._samples, self._dtype = key, samples, dtype
 
     def uniform(self, name: str, low: float = 0.0, high: float = 1.0, size: int | None = None) -> Tensor:
-        """Uniform on (low, high): [N], or [N, size]."""
+        """Draw uniformly from (low, high): [N], or [N, size]."""
         drawn = uniform(fold(self._key, name), self._shape(size), self._dtype)
         return self._flat(low + (high - low) * drawn, size)
 
     def normal(self, name: str) -> Tensor:
-        """Standard normal, [N]."""
+        """Draw from the standard normal, [N]."""
         return self._flat(normal(fold(self._key, name), self._shape(None), self._dtype), None)
 
     def _shape(self, size: int | None) -> tuple[int, ...]:
@@ -49,7 +49,6 @@ class Augmentation(Config):
 
     @property
     def label(self) -> str:
-        """The name that a config gives."""
         return str(getattr(self, "name"))  # noqa: B009 - subclasses narrow it to one literal
 
     def transform(self, x: Tensor, key: Tensor | int = 0, *, channels: Channels = "first", top: float | None = None) -> Tensor:
@@ -83,31 +82,30 @@ class Augmentation(Config):
         return changed.reshape(x.shape)
 
     def _on_images(self, x: Tensor, draw: Draw, channels: Channels, top: float) -> Tensor:
-        """Images [N, ..., H, W, C] or [N, ..., C, H, W] to one axis of channels in front of [H, W], and back."""
+        """Move channels to one axis in front of [H, W], and back afterwards."""
         if channels == "last":
             x = x.movedim(-1, -3)
         stacked = self._images(x.reshape(x.shape[0], -1, *x.shape[-2:]), draw, top).reshape(x.shape)
         return stacked.movedim(-3, -1) if channels == "last" else stacked
 
     def _images(self, x: Tensor, draw: Draw, top: float) -> Tensor:
-        """[N, C, H, W] of any type, C counting those of all frames, to the same."""
+        """Augment [N, C, H, W] of any type; C counts the channels of all frames."""
         raise NotImplementedError
 
     def _on_vectors(self, x: Tensor, draw: Draw) -> Tensor:
-        """[N, ..., D] of any type to the same."""
+        """Augment [N, ..., D] of any type."""
         raise NotImplementedError
 
     # ---- as d3rlpy calls it
 
     def get_type(self) -> str:
-        """The name that a config gives."""
         return self.label
 
     def get_params(self, deep: bool = False) -> dict[str, Any]:
-        """Settings by name; `type(augmentation)(**params)` is the same augmentation."""
+        """Return the settings by name; `type(augmentation)(**params)` makes the same augmentation."""
         return {name: getattr(self, name) for name in type(self).model_fields if name != "name"}
 
 
 def each(numbers: Tensor, like: Tensor) -> Tensor:
-    """One number a sample, [N], shaped to broadcast against [N, ...]."""
+    """Shape one number a sample, [N], to broadcast against [N, ...]."""
     return numbers.reshape(-1, *[1] * (like.ndim - 1))

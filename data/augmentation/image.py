@@ -38,7 +38,7 @@ class RandomShift(Augmentation):
         return x.reshape(n, channels, -1).gather(2, at.expand(n, channels, -1)).reshape(x.shape)
 
     def _shift(self, drawn: Tensor) -> Tensor:
-        """Integers from -shift_size to shift_size, each as likely."""
+        """Draw integers from -shift_size to shift_size, each as likely."""
         return (drawn * (2 * self.shift_size + 1)).floor().to(torch.int64).clamp(max=2 * self.shift_size) - self.shift_size
 
 
@@ -181,7 +181,7 @@ def _contrasted(rgb: Tensor, factor: Tensor) -> Tensor:
 
 
 def hsv_of(rgb: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """RGB in [0, 1], [..., 3, H, W], to hue (in turns), saturation and value, each [..., H, W]."""
+    """Convert RGB in [0, 1], [..., 3, H, W], to hue (in turns), saturation and value, [..., H, W] each."""
     red, green, blue = rgb.unbind(-3)
     value = rgb.amax(-3)
     chroma = value - rgb.amin(-3)
@@ -195,7 +195,7 @@ def hsv_of(rgb: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def rgb_of(hue: Tensor, saturation: Tensor, value: Tensor) -> Tensor:
-    """Hue (in turns), saturation and value, [..., H, W], to RGB [..., 3, H, W]."""
+    """Convert hue (in turns), saturation and value, [..., H, W], to RGB [..., 3, H, W]."""
     parts: list[Tensor] = []
     for n in (5, 3, 1):
         k = (n + 6 * hue) % 6

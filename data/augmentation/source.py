@@ -12,8 +12,7 @@ from torch.utils import _pytree as pytree
 
 from ..masks import Masked
 from ..random import fold, root_keys
-from .layout import layouts
-from .pipeline import AugmentationPipeline
+from .pipeline import AugmentationPipeline, layouts
 
 if TYPE_CHECKING:
     from ..batch import Batch, Source
@@ -58,17 +57,15 @@ class AugmentedSource:
         self._key = fold(keys, "augmentation")
 
     def sample(self, step: int) -> Batch:
-        """The batch of a gradient step."""
         return self._of(self.source.sample(step), fold(self._key, step))
 
     def along(self, steps: Tensor) -> list[Batch] | None:
-        """The batches of gradient steps [K], as a program of tensors, where the source gives them so."""
+        """Return the batches of gradient steps [K] as a program of tensors, where the source can."""
         batches = getattr(self.source, "along", lambda _: None)(steps)
         return batches and [self._of(batch, fold(self._key, steps[k])) for k, batch in enumerate(batches)]
 
     @property
     def fixed(self) -> Hashable:
-        """As the source's."""
         return getattr(self.source, "fixed", None)
 
     def _of(self, batch: Batch, key: Tensor) -> Batch:
@@ -81,7 +78,7 @@ class AugmentedSource:
 
     @property
     def update(self) -> Callable[[Tensor, Tensor], None] | None:
-        """How a prioritised source is told errors, of copies their mean; None: it keeps no priorities."""
+        """How a prioritised source is told errors (of copies their mean); None: it keeps no priorities."""
         tell = getattr(self.source, "update", None)
         if tell is None or self.copies == 1:
             return tell
@@ -93,7 +90,6 @@ class AugmentedSource:
         return tell_means
 
     def between_epochs(self, epoch: int) -> None:
-        """As the source does."""
         self.source.between_epochs(epoch)
 
     def _repeated(self, part: Tensor) -> Tensor:

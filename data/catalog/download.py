@@ -61,17 +61,10 @@ class _StaleError(Exception):
 
 
 def download(remote: RemoteFile, target: Path, show: Show = lambda done, total: None, patience: Patience | None = None) -> None:
-    """Makes sure that the file is there, whole. One process at a time may be at work on `target`.
+    """Make sure that the file is there, whole and as it was published. One process at a time may be at work on `target`.
 
-    Args:
-        remote: where from, and what is known of it.
-        target: the file to write; one that is there is compared with what is known and kept.
-        show: told how far it is.
-        patience: with the server; None: what `Patience` says.
-
-    Raises:
-        DataError: the server has no such file, or what it has (or what is there) is not what was published.
-        StorageError: the server cannot be reached or stops again and again, or the disk is full.
+    Raises DataError where the server has no such file or another one than was published, and StorageError where it cannot be
+    reached, stops again and again, or the disk is full.
     """
     if target.exists():
         _check(remote, target, f"{target} is not the file that was published")
@@ -90,7 +83,7 @@ def download(remote: RemoteFile, target: Path, show: Show = lambda done, total: 
 
 
 def _over_http(remote: RemoteFile, part: Path, target: Path, show: Show, patience: Patience) -> None:
-    """Leaves the whole and compared file at `part`."""
+    """Download and check the whole file at `part`."""
     failures, stale, most = 0, 0, _size(part)
     resumed, again = most > 0, False
     with requests.Session() as session:
@@ -122,7 +115,7 @@ def _over_http(remote: RemoteFile, part: Path, target: Path, show: Show, patienc
 
 
 def _receive(session: requests.Session, remote: RemoteFile, part: Path, show: Show, patience: Patience) -> None:
-    """One request, for what is missing. Returns when the file is whole; raises DataError, StorageError, or what to do next."""
+    """Make one request for what is missing; return when the file is whole, else raise an error or what to do next."""
     kept = _kept(remote, part)
     have = kept["bytes"] if kept else 0
     headers = {"Range": f"bytes={have}-"} if have else {}
@@ -176,7 +169,7 @@ def _write(response: requests.Response, part: Path, start: int, total: int | Non
 
 
 def _beginning(response: requests.Response, remote: RemoteFile, kept: dict[str, Any] | None, have: int) -> tuple[int, int | None]:
-    """At which byte the answer begins, and how many the whole file has where the server says so."""
+    """Return at which byte the answer begins, and the whole file's size where the server says it."""
     status = response.status_code
     if status in _TRY_AGAIN:
         asked = response.headers.get("Retry-After", "")
@@ -206,7 +199,7 @@ def _beginning(response: requests.Response, remote: RemoteFile, kept: dict[str, 
 
 
 def _kept(remote: RemoteFile, part: Path) -> dict[str, Any] | None:
-    """What is known of the bytes that are there; None where they cannot be told from those of another file."""
+    """Read the notes on what arrived before; None where it cannot be told from the bytes of another file."""
     try:
         said = parse_json(_notes(part).read_bytes())
         found = {"bytes": part.stat().st_size, "validator": str(said["validator"])}
@@ -217,13 +210,12 @@ def _kept(remote: RemoteFile, part: Path) -> dict[str, Any] | None:
 
 
 def _validator(response: requests.Response) -> str:
-    """A strong ETag, else the date of the last change, else nothing: what `If-Range` takes."""
+    """Return what `If-Range` takes: a strong ETag, else the date of the last change, else nothing."""
     tag = response.headers.get("ETag", "")
     return tag if tag and not tag.startswith("W/") else response.headers.get("Last-Modified", "")
 
 
 def _check(remote: RemoteFile, path: Path, what: str) -> None:
-    """Raises DataError where a file has another size or hash than was published."""
     size = path.stat().st_size
     if remote.bytes is not None and size != remote.bytes:
         raise _UnlikeError(f"{what}: it has {size:,} bytes, not {remote.bytes:,}.")
@@ -232,7 +224,7 @@ def _check(remote: RemoteFile, path: Path, what: str) -> None:
 
 
 def _copied(remote: RemoteFile, part: Path, show: Show) -> None:
-    """From a folder, or from where pyarrow.fs reaches. Such copies begin anew."""
+    """Copy from a folder or a URI of pyarrow.fs; such copies begin anew."""
     place, name = Place.of_file(remote.url)
     with storage_errors("copied", remote.url):
         if place.local is not None:
@@ -256,7 +248,7 @@ def _gave_up(remote: RemoteFile, failed: _FailedError, arrived: int, target: Pat
 
 
 def _reason(error: BaseException) -> str:
-    """What went wrong in a few words; libraries wrap the cause in several layers."""
+    """Say the cause in a few words; libraries wrap it in several layers."""
     text = " ".join(str(error).split())
     for sign, words in (
         ("NameResolution", "its name cannot be resolved"),

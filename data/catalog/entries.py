@@ -50,7 +50,6 @@ class RemoteFile(Config):
 
     @property
     def place(self) -> str:
-        """Path within the dataset's folder of downloads."""
         return self.name or unquote(urlsplit(self.url).path.rpartition("/")[2])
 
     @model_validator(mode="after")
@@ -85,24 +84,24 @@ class Entry(Config):
 
     @property
     def bytes(self) -> int | None:
-        """Of all files; None where one's size is not published."""
+        """Size of all files; None where one is not published."""
         sizes = [file.bytes for file in self.files]
         return sum(size for size in sizes if size is not None) if sizes and None not in sizes else None
 
     @property
     def files_key(self) -> str:
-        """Differs between entries of one name that have other files."""
+        """Hash of the files."""
         return _key([[file.url, file.place, file.sha256] for file in self.files])
 
     @property
     def key(self) -> str:
-        """Differs between entries of one name that are not the same dataset."""
+        """Hash of all that makes the dataset."""
         told = self.model_dump(mode="json", exclude={"about", "licence", "recipe"})
         return _key(told if self.recipe is None else {**told, "recipe": self.recipe.told()})
 
     @property
     def run_key(self) -> str:
-        """The same for entries whose recipes share a run."""
+        """Hash of what recipes that share a run have in common."""
         environment = self.environment and self.environment.model_dump(mode="json")
         return _key([environment, self.recipe and self.recipe.run])
 
@@ -120,21 +119,19 @@ class Family(Config):
 
     @functools.cached_property
     def words(self) -> dict[str, Mapping[str, str]]:
-        """The values of each word, by key."""
         return {word: _values(values) for word, values in self.values.items()}
 
     def __len__(self) -> int:
         return functools.reduce(lambda n, values: n * len(values), self.words.values(), 1)
 
     def names(self) -> Iterator[str]:
-        """Every name, in order."""
         found = [self.name]
         for word, values in self.words.items():
             found = [name.replace(f"{{{word}}}", key) for name in found for key in values]
         yield from found
 
     def find(self, name: str) -> dict[str, Any] | None:
-        """What an entry of that name says; None where the family has none."""
+        """Return what an entry of that name says; None where the family has none."""
         match = self._pattern.fullmatch(name)
         if match is None:
             return None
@@ -163,7 +160,7 @@ class Shelf(Config):
     @model_validator(mode="before")
     @classmethod
     def _family_entries(cls, raw: Any) -> Any:
-        """A family's own keys are its name and values; the rest is what its entries say."""
+        """Take all but `name` and `values` of a family for what its entries say."""
         if not isinstance(raw, dict) or not isinstance(raw.get("families"), list):
             return raw
         own = ("name", "values")
@@ -176,7 +173,7 @@ class Shelf(Config):
         return {**raw, "families": split}
 
     def entry(self, said: Mapping[str, Any], mirrors: Mapping[str, str]) -> Entry:
-        """The entry, with defaults, whole URLs and mirrors. Raises ValidationError."""
+        """Fill in defaults, whole URLs and mirrors. Raises ValidationError."""
         whole = {**self.defaults, **said}
         if isinstance(whole.get("files"), list | tuple):
             whole["files"] = [
@@ -197,7 +194,7 @@ class Catalog:
         self._entries = {name: (where, said) for where, shelf in shelves.items() for name, said in shelf.entries.items()}
 
     def find(self, name: str) -> Entry | None:
-        """The entry of that name. Raises ConfigError where what stands there is no entry."""
+        """Return the entry of that name. Raises ConfigError where what stands there is no entry."""
         if name in self._entries:
             where, said = self._entries[name]
             return self._entry(where, name, said)
@@ -209,15 +206,13 @@ class Catalog:
 
     @property
     def families(self) -> list[Family]:
-        """All families."""
         return [family for shelf in self.shelves.values() for family in shelf.families]
 
     def single_names(self) -> list[str]:
-        """The names of entries that belong to no family."""
+        """List the entries that belong to no family."""
         return list(self._entries)
 
     def names(self) -> Iterator[str]:
-        """Every name."""
         yield from self._entries
         yield from (name for family in self.families for name in family.names() if name not in self._entries)
 
@@ -231,12 +226,7 @@ class Catalog:
 
 
 def catalog() -> Catalog:
-    """The catalog as it stands now.
-
-    Raises:
-        ConfigError: a file that `D3RAY_CATALOG` names is not one of a catalog.
-        StorageError: it cannot be read.
-    """
+    """Return the catalog as it stands now. Raises ConfigError or StorageError for a file that `D3RAY_CATALOG` names."""
     own = tuple(filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)))
     stamps: list[tuple[str, int]] = []
     for path in own:
@@ -257,7 +247,6 @@ def _read(own: tuple[tuple[str, int], ...]) -> Catalog:
 
 
 def shipped_folders() -> list[Path]:
-    """Folders of the datasets that come with d3ray."""
     return [manifest.parent for manifest in sorted(_SHIPPED.glob(f"*/{MANIFEST}"))]
 
 
@@ -290,7 +279,7 @@ def _values(values: Mapping[str, str] | tuple[str, ...] | str) -> Mapping[str, s
 
 
 def _filled(said: Any, chosen: Mapping[str, str]) -> Any:
-    """`said` with the words of a family in its texts replaced."""
+    """Replace the words of a family in all texts of `said`."""
     if isinstance(said, str):
         for word, value in chosen.items():
             said = said.replace(f"{{{word}}}", value)
@@ -301,7 +290,7 @@ def _filled(said: Any, chosen: Mapping[str, str]) -> Any:
 
 
 def _each(said: Any) -> list[Any]:
-    """What is listed, as often as it says."""
+    """Repeat what is listed for each value of its word."""
     if not isinstance(said, Mapping) or "each" not in said:
         return [said]
     once = {key: value for key, value in cast("Mapping[str, Any]", said).items() if key != "each"}
@@ -310,7 +299,7 @@ def _each(said: Any) -> list[Any]:
 
 
 def _mirrored(url: str, mirrors: Mapping[str, str]) -> str:
-    """The URL by the mirror of its longest known beginning."""
+    """Replace the longest beginning of the URL that has a mirror."""
     old = max((old for old in mirrors if url.startswith(old)), key=len, default=None)
     return url if old is None else mirrors[old] + url.removeprefix(old)
 

@@ -33,15 +33,9 @@ _MOST = 2000  # names of a family among which the nearest to a misspelt one is l
 
 
 def find(text: str) -> Place:
-    """The place of a catalog name, which is downloaded and imported first where it is not yet here.
+    """Return the place of a catalog name, which is downloaded and imported first where it is not yet here; no recipe is followed.
 
-    What is made by a recipe is not made here, for that takes hours.
-
-    Raises:
-        DataError: there is no such name (the nearest is given), its files are not what was published, or its recipe has not been
-            followed yet.
-        StorageError: a server cannot be reached, or the disk is full.
-        ConfigError: `D3RAY_CATALOG` names what is no catalog.
+    Raises DataError where there is no such name, its files are not what was published, or its recipe has not been followed yet.
     """
     if Path(text).expanduser().is_absolute():
         raise DataError(f"There is no dataset folder {text!r} on {gethostname()}, which is to open it.")
@@ -55,18 +49,14 @@ def find(text: str) -> Place:
 
 
 def folder_here(name: str) -> Path | None:
-    """The folder of a dataset of the catalog, where it is on this machine; nothing is fetched or made."""
+    """Return the folder of a catalog dataset that is on this machine; nothing is fetched or made."""
     if (entry := catalog().find(name)) is None or state(name, entry) != "dataset":
         return None
     return dataset_folder(name, entry) if entry.folder is None else Path(entry.folder)
 
 
 def named(source: str | Path) -> tuple[str, Entry] | None:
-    """The name and the entry that a source of an import is, where there is no such file or folder; None for other sources.
-
-    Raises:
-        DataError: the name is that of a d3ray dataset, which needs no import.
-    """
+    """Return the name and the entry that a source of an import is; None for others. Raises DataError for a d3ray dataset."""
     text = str(source)
     if "://" in text or Path(text).expanduser().exists() or (entry := catalog().find(text)) is None:
         return None
@@ -78,7 +68,7 @@ def named(source: str | Path) -> tuple[str, Entry] | None:
 
 
 def nearest(name: str, known: Catalog) -> str:
-    """The end of a sentence on a name that the catalog does not have."""
+    """End a sentence on a name that the catalog lacks."""
     group = name.partition("/")[0]
     names = [*known.single_names(), *(n for family in known.families if len(family) <= _MOST for n in family.names())]
     near = did_you_mean(name, [n for n in names if n.startswith(f"{group}/")] or names)
@@ -86,11 +76,7 @@ def nearest(name: str, known: Catalog) -> str:
 
 
 def prepare(name: str, entry: Entry, *, patience: Patience | None = None) -> Path:
-    """The folder of the dataset made of an entry's files; they are downloaded and imported first where it is not there.
-
-    Raises:
-        DataError, StorageError: as for `find`.
-    """
+    """Return the folder of the dataset of an entry's files, which are downloaded and imported first where it is not there."""
     folder = dataset_folder(name, entry)
     if (folder / MANIFEST).exists():
         return folder
@@ -102,11 +88,7 @@ def prepare(name: str, entry: Entry, *, patience: Patience | None = None) -> Pat
 
 
 def fetch(name: str, entry: Entry, *, patience: Patience | None = None) -> Path:
-    """The folder of an entry's files, whole and compared with what is published; what is missing is downloaded.
-
-    Raises:
-        DataError, StorageError: as for `download`.
-    """
+    """Return the folder of an entry's files, whole and compared with what is published; what is missing is downloaded."""
     from ..progress import progress
     from .download import download
 
@@ -120,23 +102,22 @@ def fetch(name: str, entry: Entry, *, patience: Patience | None = None) -> Path:
 
 
 def download_folder(name: str, entry: Entry) -> Path:
-    """Where an entry's files lie once they are downloaded, or are put by hand."""
+    """Return where an entry's downloads lie, also those put there by hand."""
     return cache_root() / "downloads" / f"{name}.{entry.files_key}"
 
 
 def dataset_folder(name: str, entry: Entry) -> Path:
-    """Where the dataset lies that is made of an entry's files, or by its recipe."""
     return cache_root() / "datasets" / f"{name}.{entry.key}"
 
 
 def run_folder(entry: Entry) -> Path:
-    """Where a recipe's run is kept, the same for all of its datasets."""
+    """Return where a recipe's run is kept, which its datasets share."""
     assert entry.environment is not None
     return cache_root() / "recipes" / f"{entry.environment.id}.{entry.run_key}"
 
 
 def state(name: str, entry: Entry) -> Where:
-    """What of an entry is on this machine; a folder that the entry names counts where it is local."""
+    """Tell what of an entry is on this machine; a local folder that it names counts."""
     if entry.folder is not None:
         local = Place(entry.folder).local
         return "dataset" if local is not None and (local / MANIFEST).exists() else ""
@@ -150,7 +131,7 @@ def state(name: str, entry: Entry) -> Where:
 
 
 def with_files(names: Iterable[str], known: Catalog) -> Iterator[str]:
-    """Those of which something may be on this machine: what is downloaded has a folder in the cache then, other places vary."""
+    """Keep the names of which something may be on this machine."""
     downloads = {name for family in known.families if "files" in family.entry for name in family.names()}
     places = [cache_root() / "downloads", cache_root() / "datasets"]
     single = set(known.single_names())
@@ -159,7 +140,7 @@ def with_files(names: Iterable[str], known: Catalog) -> Iterator[str]:
 
 
 def bounded(spec: Spec, entry: Entry) -> Spec:
-    """The spaces with the bounds of actions that the entry knows, where they have none."""
+    """Add the bounds of actions that the entry knows to a spec without any."""
     action = spec.action
     if entry.action_range is None or not isinstance(action, Box) or action.bounds() is not None:
         return spec
@@ -168,7 +149,7 @@ def bounded(spec: Spec, entry: Entry) -> Spec:
 
 
 def _imported(name: str, entry: Entry, folder: Path) -> Recording:
-    """The dataset in memory, without Ray. Raises DataError, which says how to have a file again that cannot be read."""
+    """Read the dataset into memory, without Ray. Raises DataError, which says how to download a broken file again."""
     from ..formats.registry import parts_of, read
     from ..recording import Recording
     from ..storage.schema import infer_spec, kinds_of, largest_numbers
@@ -204,7 +185,6 @@ def _imported(name: str, entry: Entry, folder: Path) -> Recording:
 
 
 def _identity(path: Path, folder: Path, entry: Entry) -> dict[str, Any]:
-    """Where what was read came from, with size and hash: one file, or all of them where they are read as one."""
     files = [file for file in entry.files if folder / file.place == path] if len(entry.files) > 1 else entry.files
     known = [
         {"source": file.url, "bytes": (folder / file.place).stat().st_size, "sha256": sha256_of(folder / file.place)}
@@ -215,7 +195,7 @@ def _identity(path: Path, folder: Path, entry: Entry) -> dict[str, Any]:
 
 @contextmanager
 def alone(folder: Path, waiting: str) -> Generator[None]:
-    """Only one process at a time is inside, for one folder; a killed one leaves the lock to the next."""
+    """Lock a folder for one process; a killed one leaves the lock to the next."""
     with storage_errors("made", folder.parent):
         folder.parent.mkdir(parents=True, exist_ok=True)
     with storage_errors("locked", f"{folder}.lock"):

@@ -57,7 +57,7 @@ class Recipe(Config):
         return {**said, "agent": {"name": "SAC", **cast("Mapping[str, Any]", sac)}}
 
     def told(self) -> dict[str, Any]:
-        """As JSON, which reads back as the same. What there was before other agents than SAC is told as it was told then."""
+        """Dump as JSON that reads back the same; recipes of SAC keep the form that they had before there were other agents."""
         said = recorded(self)
         if self.agent["name"] == "SAC":
             said.pop("agent", None)
@@ -66,7 +66,7 @@ class Recipe(Config):
 
     @property
     def run(self) -> dict[str, Any]:
-        """What the datasets of one run share, as JSON."""
+        """The settings that the datasets of one run share, as JSON."""
         return {name: value for name, value in self.told().items() if name != "kind"}
 
     @model_validator(mode="after")
@@ -79,6 +79,5 @@ class Recipe(Config):
 
     @property
     def updates(self) -> int:
-        """Gradient steps of the run."""
         before = (self.warmup - 1) // self.update_interval
         return (self.steps // self.update_interval - before) * self.n_updates

@@ -33,10 +33,9 @@ class References(TypedDict):
 
 @functools.cache
 def references() -> References:
-    """All of them."""
     return json.loads((Path(__file__).parent / "references.json").read_text("utf-8"))
 
 
 def measured(dataset: str) -> Measured | None:
-    """What d3ray measured for a dataset made by a recipe, by the dataset's catalog name; None where it did not."""
+    """Return the references that d3ray measured for a dataset made by a recipe; None where it did not."""
     return next((found for pattern, found in references()["made"].items() if fnmatchcase(dataset, pattern)), None)

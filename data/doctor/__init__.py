@@ -3,8 +3,8 @@
 from .check_environment import EnvironmentFacts
 from .examine import doctor
 from .findings import KINDS, SEVERITIES, Finding, Kind, Severity
-from .pieces import n_pieces
 from .report import Histogram, Report
+from .sample import n_pieces
 
 __all__ = [
     "KINDS",

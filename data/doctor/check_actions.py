@@ -19,7 +19,7 @@ _SETTLED = 0.02  # share of actions, or of their variance, that the state leaves
 
 
 def actions_outside(survey: Survey) -> Iterator[Finding]:
-    """Continuous actions against finite bounds; very large ones where bounds are not known."""
+    """Find continuous actions out of finite bounds, or very large ones where bounds are not known."""
     moments, n = survey.columns["action"].moments, survey.dataset.n_transitions
     if moments is None or survey.action_counts is not None:
         return
@@ -37,7 +37,7 @@ def actions_outside(survey: Survey) -> Iterator[Finding]:
 
 
 def actions_illegal(survey: Survey) -> Iterator[Finding]:
-    """Actions that their row's mask forbids, which an ingest keeps only where it is told to."""
+    """Find actions that their row's mask forbids, which an ingest keeps only where it is told to."""
     if survey.first_illegal is not None:
         n, where = survey.n_illegal, survey.place(survey.first_illegal)
         share = n / survey.dataset.n_transitions
@@ -46,7 +46,7 @@ def actions_illegal(survey: Survey) -> Iterator[Finding]:
 
 
 def actions_normalised(survey: Survey) -> Iterator[Finding]:
-    """Actions that fill [-1, 1] and no more, where the space is wider; in a wide one, actions that fill a small part."""
+    """Find actions that fill [-1, 1] and no more in a wider space, or a small part of a wide one."""
     moments, bounds = survey.columns["action"].moments, survey.bounds
     if moments is None or bounds is None or survey.outside or survey.dataset.n_transitions < 100:
         return
@@ -67,7 +67,7 @@ def actions_normalised(survey: Survey) -> Iterator[Finding]:
 
 
 def actions_constant(survey: Survey) -> Iterator[Finding]:
-    """One action only, or discrete ones that were never taken."""
+    """Find a single action, or discrete ones that were never taken."""
     moments, counts = survey.columns["action"].moments, survey.action_counts
     if moments is None or survey.dataset.n_transitions < 2:
         return
@@ -79,7 +79,7 @@ def actions_constant(survey: Survey) -> Iterator[Finding]:
 
 
 def actions_saturated(survey: Survey) -> Iterator[Finding]:
-    """Continuous actions at a bound, or at their own extremes where bounds are not known."""
+    """Find actions at a bound, or at their own extremes where bounds are not known."""
     column, n = survey.columns["action"], survey.dataset.n_transitions
     if column.moments is None or not column.dtype.startswith("float") or np.all(column.moments.low == column.moments.high):
         return
@@ -93,7 +93,6 @@ def actions_saturated(survey: Survey) -> Iterator[Finding]:
 
 
 def behaviour_deterministic(survey: Survey, behaviour: Behaviour | None) -> Iterator[Finding]:
-    """Actions that the state settles."""
     del survey
     if behaviour is not None and behaviour.unexplained < _SETTLED and behaviour.baseline > 0.05:
         sentence = f"The state settles all but {behaviour.unexplained:.2%} of the action."

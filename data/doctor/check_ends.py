@@ -14,7 +14,7 @@ _SPIKE = 5  # a length is a limit when so many times as many episodes have it as
 
 
 def timeouts_as_terminals(survey: Survey, limit: int | None = None) -> Iterator[Finding]:
-    """Terminated episodes that pile up at one length, the longest; `limit` is the environment's time limit, where it is known."""
+    """Find terminated episodes that pile up at the longest length, or at `limit`, the environment's time limit."""
     steps, terminated = (np.asarray(a) for a in (survey.dataset.episodes.steps, survey.dataset.episodes.terminated))
     lengths = steps[terminated]
     if not len(lengths):
@@ -40,7 +40,6 @@ def _piled_up(limit: int, count: int, n: int, what: str) -> Finding:
 
 
 def longer_than_limit(survey: Survey, limit: int | None = None) -> Iterator[Finding]:
-    """Episodes beyond the environment's time limit."""
     steps = np.asarray(survey.dataset.episodes.steps)
     if limit is not None and (count := int(np.count_nonzero(steps > limit))):
         sentence = f"{count:,} of {len(steps):,} episodes are longer than the environment's {limit:,} steps, up to {steps.max():,}."
@@ -49,7 +48,6 @@ def longer_than_limit(survey: Survey, limit: int | None = None) -> Iterator[Find
 
 
 def next_observations_differ(survey: Survey) -> Iterator[Finding]:
-    """Cuts that the importer made."""
     cuts, n = survey.dataset.cuts, survey.dataset.n_episodes
     if cuts:
         bag = bool((np.asarray(survey.dataset.episodes.steps) == 1).all())
@@ -58,7 +56,7 @@ def next_observations_differ(survey: Survey) -> Iterator[Finding]:
 
 
 def observations_jump(survey: Survey) -> Iterator[Finding]:
-    """Steps far longer than others that end where an episode began: one that was joined to the next."""
+    """Find steps far longer than others that end where an episode began: episodes that were joined."""
     sample = survey.sample
     spread = sample.state.std(0)
     if not len(moving := np.flatnonzero(spread > 0)):
@@ -77,7 +75,6 @@ def observations_jump(survey: Survey) -> Iterator[Finding]:
 
 
 def final_missing(survey: Survey) -> Iterator[Finding]:
-    """Truncated episodes whose final observation nobody recorded."""
     episodes, n = survey.dataset.episodes, survey.dataset.n_transitions
     count = int(np.count_nonzero(~np.asarray(episodes.terminated) & ~np.asarray(episodes.final_recorded)))
     if count and not survey.of_decisions:
@@ -89,7 +86,6 @@ def final_missing(survey: Survey) -> Iterator[Finding]:
 
 
 def single_steps(survey: Survey) -> Iterator[Finding]:
-    """Episodes of one transition."""
     steps, terminated = (np.asarray(a) for a in (survey.dataset.episodes.steps, survey.dataset.episodes.terminated))
     single = steps == 1
     count, n = int(single.sum()), len(steps)
@@ -107,7 +103,7 @@ def single_steps(survey: Survey) -> Iterator[Finding]:
 
 
 def no_terminals(survey: Survey) -> Iterator[Finding]:
-    """Nothing terminates, and lengths are not those of a time limit."""
+    """Find data in which nothing terminates, though lengths are not those of a time limit."""
     steps, terminated = (np.asarray(a) for a in (survey.dataset.episodes.steps, survey.dataset.episodes.terminated))
     if terminated.any() or len(steps) < 5 or (steps == 1).all():
         return
@@ -120,6 +116,5 @@ def no_terminals(survey: Survey) -> Iterator[Finding]:
 
 
 def few_episodes(survey: Survey) -> Iterator[Finding]:
-    """One episode only."""
     if survey.dataset.n_episodes < 2:
         yield found("few_episodes", f"There is one episode of {survey.dataset.n_transitions:,} transitions.")

@@ -24,7 +24,6 @@ class EnvironmentFacts:
 
 
 def environment_unknown(survey: Survey, facts: EnvironmentFacts | None) -> Iterator[Finding]:
-    """Nothing to compare with."""
     if survey.dataset.environment is None:
         yield found("environment_unknown", "The dataset does not say where its steps were taken.")
     elif facts is not None and facts.problem:
@@ -34,7 +33,7 @@ def environment_unknown(survey: Survey, facts: EnvironmentFacts | None) -> Itera
 
 
 def spaces_disagree(survey: Survey, facts: EnvironmentFacts | None) -> Iterator[Finding]:
-    """Keys, shapes and kinds of the columns against the environment's spaces, then the bounds that both give for actions."""
+    """Compare keys, shapes and kinds with the environment's spaces, then the bounds of actions."""
     environment = survey.dataset.environment
     if facts is None or facts.spec is None or environment is None:
         return

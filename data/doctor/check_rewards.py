@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from .findings import Finding, found
-from .measures import blocks
-from .regression import errors
+from .measures import blocks, errors
 from .survey import Survey
 
 _FEW = 200  # transitions with one before and one after, below which rewards are not regressed
@@ -20,7 +19,7 @@ _FAR, _VERY_FAR = 6.0, 20.0  # interquartile ranges below the first quartile; Tu
 
 
 def rewards_constant(survey: Survey) -> Iterator[Finding]:
-    """All rewards equal, all zero, or nearly all zero."""
+    """Find rewards that are all equal, all zero, or nearly all zero."""
     moments, n = survey.columns["reward"].moments, survey.dataset.n_transitions
     if moments is None or n < 2:
         return
@@ -36,7 +35,7 @@ def rewards_constant(survey: Survey) -> Iterator[Finding]:
 
 
 def return_outliers(survey: Survey) -> Iterator[Finding]:
-    """Returns far below the others, by quartiles."""
+    """Find returns far below the others, by quartiles."""
     returns = np.asarray(survey.dataset.episodes.returns, np.float64)
     returns = returns[np.isfinite(returns)]
     if len(returns) < 20:

@@ -19,7 +19,6 @@ _MANY = 100  # steps below which nothing is said about distributions
 
 
 def not_finite(survey: Survey) -> Iterator[Finding]:
-    """NaN and infinity."""
     for name, column in survey.columns.items():
         if column.first_bad is not None:
             where = survey.place(column.first_bad)
@@ -28,7 +27,7 @@ def not_finite(survey: Survey) -> Iterator[Finding]:
 
 
 def rows_disagree(survey: Survey) -> Iterator[Finding]:
-    """Flags of rows against the table of episodes."""
+    """Compare the flags of rows with the table of episodes."""
     if survey.first_wrong is not None:
         where = survey.place(survey.first_wrong)
         sentence = f"{survey.flags_wrong:,} rows have flags that the table of episodes does not know; the first is {where}."
@@ -36,7 +35,6 @@ def rows_disagree(survey: Survey) -> Iterator[Finding]:
 
 
 def observations_constant(survey: Survey) -> Iterator[Finding]:
-    """Entries that never change."""
     constant: list[str] = []
     total = 0
     for name, column in survey.observations.items():
@@ -58,7 +56,7 @@ def observations_constant(survey: Survey) -> Iterator[Finding]:
 
 
 def observations_normalised(survey: Survey) -> Iterator[Finding]:
-    """Mean 0 and spread 1 in every entry that varies."""
+    """Find mean 0 and spread 1 in every entry that varies."""
     means, spreads = _vectors(survey)
     moving = spreads > 0
     if survey.dataset.n_transitions < _MANY or moving.sum() < 2:
@@ -74,7 +72,6 @@ def observations_normalised(survey: Survey) -> Iterator[Finding]:
 
 
 def scales_differ(survey: Survey) -> Iterator[Finding]:
-    """Entries of very different spread."""
     _, spreads = _vectors(survey)
     spreads = spreads[spreads > 0]
     if len(spreads) > 1 and (ratio := float(spreads.max() / spreads.min())) > 100:
@@ -83,7 +80,6 @@ def scales_differ(survey: Survey) -> Iterator[Finding]:
 
 
 def observations_outside(survey: Survey) -> Iterator[Finding]:
-    """Observations against finite bounds of their space, where it has any."""
     for name, space, column in _boxes(survey):
         bounds = space.bounds()
         if bounds is None or column.moments is None or not column.is_vector:
@@ -103,7 +99,7 @@ def observations_outside(survey: Survey) -> Iterator[Finding]:
 
 
 def observations_clipped(survey: Survey) -> Iterator[Finding]:
-    """Extreme values that many rows share, in entries that are otherwise continuous."""
+    """Find extreme values that many rows share, in entries that are otherwise continuous."""
     clipped: dict[str, float] = {}
     for name, values in survey.sample.raw.items():
         column = survey.columns[name]
@@ -128,14 +124,12 @@ def observations_clipped(survey: Survey) -> Iterator[Finding]:
 
 
 def states_low_rank(survey: Survey, coverage: Coverage) -> Iterator[Finding]:
-    """Observations that vary in few directions."""
     if len(survey.sample) >= _MANY and coverage.entries >= 6 and coverage.effective_rank < coverage.entries / 4:
         sentence = f"{coverage.entries} entries of observations vary like {coverage.effective_rank:.1f} independent ones."
         yield found("states_low_rank", sentence, entries=coverage.entries, effective_rank=coverage.effective_rank)
 
 
 def duplicates(survey: Survey, coverage: Coverage) -> Iterator[Finding]:
-    """Episodes and transitions that occur more than once."""
     steps = np.asarray(survey.dataset.episodes.steps)
     natural = coverage.distinct < FEW_STATES
     long = np.flatnonzero(steps > 1)
@@ -160,7 +154,7 @@ def duplicates(survey: Survey, coverage: Coverage) -> Iterator[Finding]:
 
 
 def _vectors(survey: Survey) -> tuple[np.ndarray, np.ndarray]:
-    """Means and spreads of all entries of observations that are vectors of floats."""
+    """Return means and spreads of all entries of observations that are vectors of floats."""
     columns = [c for c in survey.observations.values() if c.is_vector and c.dtype.startswith("float") and c.moments is not None]
     means = [np.atleast_1d(c.moments.mean) for c in columns if c.moments is not None]
     spreads = [np.where(np.atleast_1d(c.moments.low == c.moments.high), 0, c.std) for c in columns if c.moments is not None]
@@ -168,7 +162,6 @@ def _vectors(survey: Survey) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _boxes(survey: Survey) -> Iterator[tuple[str, Box, Column]]:
-    """Columns of observations whose space is a box."""
     leaves = space_columns(survey.dataset.spec.observation)
     for name, column in survey.observations.items():
         if isinstance(leaf := leaves.get(name), Box):
@@ -176,5 +169,5 @@ def _boxes(survey: Survey) -> Iterator[tuple[str, Box, Column]]:
 
 
 def listed(words: list[str], most: int = 6) -> str:
-    """a, b, c and 4 more."""
+    """Join words: a, b, c and 4 more."""
     return ", ".join(words[:most]) + (f" and {len(words) - most:,} more" if len(words) > most else "")

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator
 from ..dataset import Dataset
 from . import check_actions, check_ends, check_environment, check_rewards, check_values
 from .check_environment import EnvironmentFacts
-from .estimate import estimate
 from .findings import SEVERITIES, Finding
 from .measures import behaviour, coverage
-from .report import Report, draw
+from .report import Report, draw, estimate
 from .survey import Advance, survey
 
 

@@ -35,16 +35,14 @@ class Finding:
 
     @property
     def title(self) -> str:
-        """What a table calls it."""
         return KINDS[self.name].title
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
         return {**asdict(self), "title": self.title}
 
 
 def found(name: str, sentence: str, *, severity: Severity | None = None, remedy: str | None = None, **numbers: Any) -> Finding:
-    """A finding of a kind; severity and remedy are the kind's own unless these numbers allow a better word."""
+    """Make a finding; severity and remedy are the kind's own unless given."""
     kind = KINDS[name]
     return Finding(name, severity or kind.severity, sentence, kind.meaning, remedy or kind.remedy, numbers)
 

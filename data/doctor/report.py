@@ -2,16 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from .estimate import Estimate
 from .findings import Finding, Severity
 from .measures import Behaviour, Coverage
-from .survey import Survey, first_action
+from .survey import Column, Survey, first_action
+
+BATCH = 256
+N_STEPS = 500_000
+# Updates a second of whole `fit` calls, medians of benchmarks/results/speed.md: two threads of an AMD EPYC, no accelerator.
+MEASURED = {  # by kind of action
+    "continuous": {"TD3+BC, batch 256, 256x256": 253.0},
+    "discrete": {"DQN, batch 32, 256x256": 920.0},
+}
+MACHINE = "two CPU threads (AMD EPYC)"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Bytes and hours."""
+
+    column_bytes: Mapping[str, int]  # of the node map, which trials of a machine share; of a GPU, when it holds the columns
+    total_bytes: int
+    batch_bytes: int  # of 256 transitions with their next observations
+    hours: Mapping[str, float]  # of 500,000 updates, by what was measured
+    machine: str = MACHINE
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def estimate(columns: Mapping[str, Column], n_rows: int, action_kind: str) -> Estimate:
+    row = {name: np.dtype(c.dtype).itemsize * int(np.prod(c.shape, dtype=np.int64)) for name, c in columns.items()}
+    row |= dict.fromkeys(("terminated", "truncated", "closing"), 1)
+    whole = {name: size * n_rows for name, size in row.items()}
+    seen = sum(size for name, size in row.items() if name.split("/")[0] == "observation")
+    hours = {name: N_STEPS / speed / 3600 for name, speed in MEASURED.get(action_kind, {}).items()}
+    return Estimate(whole, sum(whole.values()), BATCH * (2 * seen + row["action"] + row["reward"]), hours)
+
 
 _BINS = 40
 _ENTRIES = 24  # of vectors, whose distributions are shown
@@ -51,12 +83,11 @@ class Report:
     sampled: int  # transitions that distributions of rewards, actions and observations are of
 
     def of(self, severity: Severity) -> list[Finding]:
-        """The findings of one severity."""
         return [finding for finding in self.findings if finding.severity == severity]
 
     @property
     def verdict(self) -> str:
-        """How many of each, in words."""
+        """The numbers of errors, warnings and notes, in words."""
         parts = [
             f"{n:,} {word}{'s' * (n != 1)}"
             for word in ("error", "warning", "note")
@@ -65,7 +96,6 @@ class Report:
         return "nothing found" if not parts else parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
         return {
             **{name: getattr(self, name) for name in ("n_entries", "order", "states", "coverage", "sampled")},
             **{name: asdict(getattr(self, name)) for name in ("returns", "steps", "rewards")},
@@ -77,7 +107,7 @@ class Report:
 
 
 def histogram(title: str, values: np.ndarray, second: np.ndarray | None = None, second_title: str = "") -> Histogram:
-    """Of the finite ones of [N] numbers; `second` [N] bool marks a part of them. Few whole numbers get a bin each."""
+    """Count the finite ones of [N] numbers; `second` [N] bool marks a part of them. Few whole numbers get a bin each."""
     good = np.isfinite(values)
     values, second = values[good].astype(np.float64), None if second is None else second[good]
     low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
@@ -94,7 +124,7 @@ def histogram(title: str, values: np.ndarray, second: np.ndarray | None = None, 
 
 
 def bars(title: str, counts: np.ndarray, first: int = 0) -> Histogram:
-    """How often each of a few things was counted, which have numbers from `first` on."""
+    """Draw counts of things that have numbers from `first` on."""
     edges, labels = np.arange(first, first + len(counts) + 1) - 0.5, map(str, range(first, first + len(counts)))
     return Histogram(title, tuple(map(float, edges)), tuple(map(int, counts)), labels=tuple(labels), whole=True)
 
@@ -102,7 +132,6 @@ def bars(title: str, counts: np.ndarray, first: int = 0) -> Histogram:
 def draw(
     survey: Survey, findings: Sequence[Finding], behaviour: Behaviour | None, coverage: Coverage, estimate: Estimate
 ) -> Report:
-    """The report on a survey."""
     episodes, sample = survey.dataset.episodes, survey.sample
     terminated = np.asarray(episodes.terminated)
     returns = np.asarray(episodes.returns, np.float64)

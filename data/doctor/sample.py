@@ -2,13 +2,108 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..dataset import Dataset
+from ..seeds import GOLDEN, SPLITMIX
 from ..spec import Box, Discrete, Leaf, MultiDiscrete, space_columns
-from .pieces import Piece
+from ..storage.rows import BLOCK
+
+_WORD = np.uint64
+_GOLDEN = _WORD(GOLDEN & (2**64 - 1))
+_MULTIPLIERS = tuple(_WORD(constant & (2**64 - 1)) for constant in SPLITMIX)
+
+
+def mix(x: np.ndarray) -> np.ndarray:
+    """Apply splitmix64's finaliser to uint64 of any shape."""
+    x = (x ^ (x >> _WORD(30))) * _MULTIPLIERS[0]
+    x = (x ^ (x >> _WORD(27))) * _MULTIPLIERS[1]
+    return x ^ (x >> _WORD(31))
+
+
+def row_hashes(columns: Iterable[np.ndarray]) -> np.ndarray:
+    """Hash rows of columns [N, ...] to [N] uint64; -0.0 and 0.0 differ, as their bytes do."""
+    total, first = None, 1
+    for column in columns:
+        words = _words(column)
+        keys = mix(np.arange(first, first + words.shape[1], dtype=_WORD) * _GOLDEN) | _WORD(1)
+        first += words.shape[1]
+        # Words are mixed before they are weighed: a change of two signs alone would cancel in a plain weighted sum.
+        part = (((words ^ (words >> _WORD(32))) * _MULTIPLIERS[0] >> _WORD(7)) ^ words) @ keys
+        total = part if total is None else total + part
+    assert total is not None, "There is no column."
+    return mix(total)
+
+
+def _words(column: np.ndarray) -> np.ndarray:
+    """View the bytes of each row as [N, W] uint64, padded with zeros."""
+    flat = np.ascontiguousarray(column).reshape(len(column), -1).view(np.uint8)
+    if short := -flat.shape[1] % 8:
+        flat = np.pad(flat, ((0, 0), (0, short)))
+    return flat.view(_WORD)
+
+
+def ordered_sums(hashes: np.ndarray, position: np.ndarray, segment: np.ndarray, n_segments: int) -> np.ndarray:
+    """Hash each segment's rows in their order, [n_segments] uint64; sums of parts of a segment add up."""
+    total = np.zeros(n_segments, _WORD)
+    if len(hashes):
+        starts = np.flatnonzero(np.r_[True, np.diff(segment) != 0])
+        total[segment[starts]] = np.add.reduceat(mix(hashes + position.astype(_WORD) * _GOLDEN), starts)
+    return total
+
+
+_BYTES = 1 << 25  # of a piece's rows; fewer rows of images than of vectors are read at once
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows `start` … `start + n - 1` in [before, before + n) of the arrays; up to one more row lies on either side."""
+
+    start: int
+    before: int
+    n: int
+    columns: Mapping[str, np.ndarray]
+    episode: np.ndarray  # [n]
+    position: np.ndarray  # [n]: step in the episode
+    closing: np.ndarray  # [n] bool, by the table of episodes
+
+    def rows(self, name: str, shift: int = 0) -> np.ndarray:
+        """Take [n, ...] of a column, with shift 1 one row later (fewer at the very end of the data)."""
+        return self.columns[name][self.before + shift : self.before + shift + self.n]
+
+
+def n_pieces(dataset: Dataset) -> int:
+    """Count the calls of `advance` that `survey` makes."""
+    return -(-dataset.n_rows // _rows_at_once(dataset))
+
+
+def _rows_at_once(dataset: Dataset) -> int:
+    wide = sum(np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64)) for dtype, shape in dataset.kinds.values())
+    return max(1, min(BLOCK, _BYTES // max(wide, 1)))
+
+
+def pieces(dataset: Dataset) -> Iterator[Piece]:
+    steps, first, rows = np.asarray(dataset.episodes.steps, np.int64), first_rows(dataset), dataset.rows()
+    at_once = _rows_at_once(dataset)
+    for start in range(0, rows.n, at_once):
+        stop = min(start + at_once, rows.n)
+        begin, end = max(start - 1, 0), min(stop + 1, rows.n)
+        columns = {name: rows.read(name, begin, end) for name in rows.names()}
+        row = np.arange(start, stop)
+        a, b = np.searchsorted(first, [start, stop - 1], side="right")
+        episode = np.repeat(np.arange(a - 1, b), np.diff(np.r_[start, first[a:b], stop]))
+        position = row - first[episode]
+        yield Piece(start, start - begin, stop - start, columns, episode, position, position == steps[episode])
+
+
+def first_rows(dataset: Dataset) -> np.ndarray:
+    """Return the logical row that each episode begins with, [E] int64."""
+    rows = np.asarray(dataset.episodes.steps, np.int64) + 1
+    return np.cumsum(rows) - rows
+
 
 N = 20_000
 N_WIDE = 5_000  # where an observation has more than WIDE entries
@@ -41,7 +136,7 @@ class Sample:
 
 
 def chosen(n: int, m: int, name: str) -> np.ndarray:
-    """[min(n, m)] int64: one number from each of m equal parts of 0 … n - 1, ascending; the same for the same arguments."""
+    """Choose one number from each of m equal parts of 0 … n - 1, ascending and always the same: [min(n, m)] int64."""
     if n <= m:
         return np.arange(n)
     from ..random import fold, root_key, uniform  # of torch, which takes a second to import
@@ -52,11 +147,7 @@ def chosen(n: int, m: int, name: str) -> np.ndarray:
 
 
 class Sampler:
-    """Gathers a `Sample` while pieces go by.
-
-    Args:
-        dataset: where they come from.
-    """
+    """Gathers a `Sample` while pieces go by."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
@@ -82,7 +173,6 @@ class Sampler:
         self._first: list[np.ndarray] = []
 
     def add(self, piece: Piece) -> None:
-        """The chosen rows of a piece."""
         if len(begins := np.flatnonzero((piece.position == 0) & (piece.episode < FIRST))):
             self._first.append(self._features(piece, begins + piece.before))
         a, b = np.searchsorted(self._rows, [piece.start, piece.start + piece.n])
@@ -116,7 +206,6 @@ class Sampler:
         return np.concatenate(parts, 1)
 
     def result(self) -> Sample:
-        """What was gathered."""
         whole = {key: np.concatenate([part[key] for part in self._parts]) for key in self._parts[0]}
         action, leaf = whole["action"], self._leaves["action"]
         return Sample(
@@ -134,7 +223,7 @@ class Sampler:
 
 
 def _numbers(values: np.ndarray, leaf: Leaf | None) -> np.ndarray:
-    """[N, D] float32 from values [N, ...]: one of few kinds as zeros and a one, all else as it is."""
+    """Flatten values [N, ...] to [N, D] float32: few kinds as zeros and a one, all else as it is."""
     nvec = (leaf.n,) if isinstance(leaf, Discrete) else leaf.nvec if isinstance(leaf, MultiDiscrete) else ()
     flat = values.reshape(len(values), -1)
     if nvec and leaf.start:  # pyright: ignore[reportAttributeAccessIssue, reportOptionalMemberAccess]

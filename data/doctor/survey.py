@@ -19,9 +19,7 @@ from ..masks import ACTION_MASK
 from ..spec import Box, Discrete, Spec
 from ..storage.legal import illegal_steps
 from ..storage.statistics import Part, measure, merge
-from .hashing import mix, ordered_sums, row_hashes
-from .pieces import Piece, first_rows, pieces
-from .sample import Sample, Sampler
+from .sample import Piece, Sample, Sampler, first_rows, mix, ordered_sums, pieces, row_hashes
 
 HASHES = 1 << 22
 _FOLLOWED = 20  # episodes from which on it is looked at whether one follows on another
@@ -44,17 +42,15 @@ class Column:
 
     @property
     def std(self) -> np.ndarray:
-        """Population standard deviation of each entry."""
         assert self.moments is not None
         return np.sqrt(self.moments.squares / max(self.moments.count, 1))
 
     @property
     def is_vector(self) -> bool:
-        """Whether entries are counted one by one."""
         return len(self.shape) <= 1
 
     def add(self, values: np.ndarray, steps: np.ndarray, first_row: int) -> None:
-        """Rows of a piece; `steps` is false for closing rows."""
+        """Add rows of a piece; `steps` is false for closing rows."""
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             good = np.isfinite(values).reshape(len(values), -1).all(1)
             if self.first_bad is None:
@@ -74,41 +70,56 @@ class Column:
 def _count(
     values: np.ndarray, extreme: np.ndarray, overall: np.ndarray, before: np.ndarray | None, counted: np.ndarray
 ) -> np.ndarray:
-    """How many rows hold the overall extreme of each entry: those of this piece, and those before where it was theirs too."""
+    """Count rows with the overall extreme of each entry: of this piece, and of earlier ones that shared it."""
     fresh = np.where(extreme == overall, np.count_nonzero(values == extreme, axis=0), 0)
     return np.atleast_1d(fresh if before is None else fresh + np.where(before == overall, counted, 0).reshape(fresh.shape))
 
 
-@dataclass(frozen=True)
 class Survey:
-    """What the checks look at."""
+    """What the checks look at: it is added up while pieces go by, and there once all of them did.
 
-    dataset: Dataset
-    columns: dict[str, Column]
-    sample: Sample
-    action_counts: np.ndarray | None  # [n]: how often each discrete action was taken, from the first on
-    outside: int  # steps whose action lies outside the bounds
-    beyond: float  # the farthest that an action lies outside, as a multiple of the range
-    at_bounds: np.ndarray  # [A]: steps whose entry lies at a bound; empty where bounds are not known
-    first_rewards: np.ndarray  # [E]: reward of each episode's first step
-    n_zero_rewards: int
-    flags_wrong: int  # rows whose flags are not those of the table of episodes
-    first_wrong: int | None  # the first of them, a logical row
-    n_illegal: int  # steps whose action was not legal by `action_mask`
-    first_illegal: int | None  # the first of them, a logical row
-    episode_hashes: np.ndarray  # [E] uint64
-    transition_hashes: np.ndarray  # [<= HASHES] uint64, sorted
-    thinned: int  # one of so many transitions has its hash kept
+    Attributes:
+        columns: what was seen of each, but for flags.
+        action_counts: [n], how often each discrete action was taken, from the first on; None of other actions.
+        outside: steps whose action lies outside the bounds; the farthest by `beyond` times the range.
+        at_bounds: [A], steps whose entry lies at a bound; empty where bounds are not known.
+        first_rewards: [E], reward of each episode's first step.
+        flags_wrong: rows whose flags are not those of the table of episodes; the first is the logical row `first_wrong`.
+        n_illegal: steps whose action was not legal by `action_mask`; the first is `first_illegal`.
+        episode_hashes: [E] uint64.
+        thinned: one of so many transitions has its hash kept.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset, self.names = dataset, list(dataset.kinds)
+        flags = ("terminated", "truncated", "closing")
+        self.columns = {name: Column(*kind) for name, kind in dataset.kinds.items() if name not in flags}
+        self.bounds = action_bounds(dataset)  # low and high of continuous actions; None where they are discrete or unknown
+        self.action_counts: np.ndarray | None = None
+        self.outside, self.beyond = 0, 0.0
+        self.at_bounds = np.zeros(0 if self.bounds is None else len(self.bounds[0]), np.int64)
+        n = len(dataset.episodes)
+        self.first_rewards, self.episode_hashes = np.zeros(n), np.zeros(n, np.uint64)
+        self.n_zero_rewards = self.flags_wrong = self.n_illegal = 0
+        self.first_wrong: int | None = None
+        self.first_illegal: int | None = None
+        self._bits = max(0, math.ceil(math.log2(max(dataset.n_transitions, 1) / HASHES)))
+        self.thinned = 1 << self._bits
+        self._hashed, self._hashes = sorted(name for name in self.names if is_observation(name)), list[np.ndarray]()
+        self._sampler, self._first = Sampler(dataset), first_action(dataset.spec)
+
+    @cached_property
+    def sample(self) -> Sample:
+        return self._sampler.result()
+
+    @cached_property
+    def transition_hashes(self) -> np.ndarray:
+        """[<= HASHES] uint64, sorted."""
+        return np.sort(np.concatenate(self._hashes)) if self._hashes else np.zeros(0, np.uint64)
 
     @property
     def observations(self) -> dict[str, Column]:
-        """Columns of observations."""
         return {name: column for name, column in self.columns.items() if is_observation(name)}
-
-    @property
-    def bounds(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Low and high of continuous actions, [A] each; None where they are discrete or one is not known."""
-        return action_bounds(self.dataset)
 
     @cached_property
     def of_decisions(self) -> bool:
@@ -127,76 +138,14 @@ class Survey:
         return bool(next_one > any_one / 2)
 
     def entries(self, column: str, n: int) -> list[str]:
-        """The n entries of a column as a person finds them: by their names, or numbers."""
+        """Name the n entries of a column as a person finds them."""
         return [f"{column} {name}".strip() for name in self.dataset.spec.entry_names(column, n)]
 
     def place(self, row: int) -> str:
-        """A logical row, as a person finds it."""
+        """Name a logical row by its step and episode."""
         first = first_rows(self.dataset)
         episode = int(np.searchsorted(first, row, side="right")) - 1
         return f"step {row - int(first[episode]):,} of episode {episode:,}"
-
-
-def is_observation(name: str) -> bool:
-    """Whether a column holds observations."""
-    return name.partition("/")[0] == "observation"
-
-
-def first_action(spec: Spec) -> int:
-    """The number of the first of discrete actions; 0 of others."""
-    return spec.action.start if isinstance(spec.action, Discrete) else 0
-
-
-def action_bounds(dataset: Dataset) -> tuple[np.ndarray, np.ndarray] | None:
-    """Finite bounds of continuous actions, [A] each."""
-    space = dataset.spec.action
-    bounds = space.bounds() if isinstance(space, Box) else None
-    if bounds is None or not all(np.isfinite(bound).all() for bound in bounds):
-        return None
-    low, high = (bound.reshape(-1) for bound in bounds)
-    return low, high
-
-
-def survey(dataset: Dataset, advance: Advance | None = None) -> Survey:
-    """Reads every row once.
-
-    Args:
-        dataset: what is surveyed.
-        advance: called with 1 after each piece.
-
-    Raises:
-        DataError: a file is missing or truncated.
-    """
-    seen = _Pass(dataset)
-    for piece in pieces(dataset):
-        seen.add(piece)
-        if advance is not None:
-            advance(1)
-    return seen.result()
-
-
-class _Pass:
-    """What is added up while pieces go by."""
-
-    def __init__(self, dataset: Dataset) -> None:
-        self.dataset, self.names = dataset, list(dataset.kinds)
-        flags = ("terminated", "truncated", "closing")
-        self.columns = {name: Column(*kind) for name, kind in dataset.kinds.items() if name not in flags}
-        self.hashed = sorted(name for name in self.names if is_observation(name))
-        self.sampler = Sampler(dataset)
-        self.bounds = action_bounds(dataset)
-        self.first = first_action(dataset.spec)
-        entries = 0 if self.bounds is None else len(self.bounds[0])
-        self.outside, self.beyond, self.at_bounds = 0, 0.0, np.zeros(entries, np.int64)
-        self.counts: np.ndarray | None = None
-        n = len(dataset.episodes)
-        self.first_rewards, self.episode_hashes = np.zeros(n), np.zeros(n, np.uint64)
-        self.n_zero = self.wrong = 0
-        self.first_wrong: int | None = None
-        self.n_illegal = 0
-        self.first_illegal: int | None = None
-        self.bits = max(0, math.ceil(math.log2(max(dataset.n_transitions, 1) / HASHES)))
-        self.hashes: list[np.ndarray] = []
 
     def add(self, piece: Piece) -> None:
         steps = ~piece.closing
@@ -207,11 +156,11 @@ class _Pass:
         if ACTION_MASK in self.columns:
             self._legal(piece, steps)
         reward = piece.rows("reward")
-        self.n_zero += int(np.count_nonzero(reward[steps] == 0))
+        self.n_zero_rewards += int(np.count_nonzero(reward[steps] == 0))
         begins = np.flatnonzero(piece.position == 0)
         self.first_rewards[piece.episode[begins]] = reward[begins]
         self._hash(piece, steps)
-        self.sampler.add(piece)
+        self._sampler.add(piece)
 
     def _flags(self, piece: Piece) -> None:
         episodes, last = self.dataset.episodes, piece.position == np.asarray(self.dataset.episodes.steps)[piece.episode] - 1
@@ -222,18 +171,20 @@ class _Pass:
             if name in self.names:
                 wrong |= piece.rows(name).astype(bool) != flags
         if wrong.any():
-            self.wrong += int(np.count_nonzero(wrong))
+            self.flags_wrong += int(np.count_nonzero(wrong))
             if self.first_wrong is None:
                 self.first_wrong = piece.start + int(np.flatnonzero(wrong)[0])
 
     def _actions(self, action: np.ndarray) -> None:
         if action.ndim == 1 and action.dtype.kind in "iu" and len(action):
-            counts = np.bincount(np.maximum(action - self.first, 0), minlength=getattr(self.dataset.spec.action, "n", 0))
-            if self.counts is None:
-                self.counts = counts.astype(np.int64)
+            counts = np.bincount(np.maximum(action - self._first, 0), minlength=getattr(self.dataset.spec.action, "n", 0))
+            if self.action_counts is None:
+                self.action_counts = counts.astype(np.int64)
             else:
-                wide = max(len(counts), len(self.counts))
-                self.counts = np.pad(self.counts, (0, wide - len(self.counts))) + np.pad(counts, (0, wide - len(counts)))
+                wide = max(len(counts), len(self.action_counts))
+                self.action_counts = np.pad(self.action_counts, (0, wide - len(self.action_counts))) + np.pad(
+                    counts, (0, wide - len(counts))
+                )
         if self.bounds is None or not len(action):
             return
         flat = action.reshape(len(action), -1)
@@ -245,36 +196,45 @@ class _Pass:
         self.at_bounds += np.count_nonzero((flat <= low + _NEAR * span) | (flat >= high - _NEAR * span), axis=0)
 
     def _legal(self, piece: Piece, steps: np.ndarray) -> None:
-        illegal = illegal_steps(piece.rows(ACTION_MASK), piece.rows("action"), self.first) & steps
+        illegal = illegal_steps(piece.rows(ACTION_MASK), piece.rows("action"), self._first) & steps
         self.n_illegal += int(np.count_nonzero(illegal))
         if self.first_illegal is None and illegal.any():
             self.first_illegal = piece.start + int(illegal.argmax())
 
     def _hash(self, piece: Piece, steps: np.ndarray) -> None:
-        seen = row_hashes([piece.columns[name] for name in self.hashed])
+        seen = row_hashes([piece.columns[name] for name in self._hashed])
         here, after = seen[piece.before :][: piece.n], seen[piece.before + 1 :][: piece.n]
         after = np.pad(after, (0, piece.n - len(after)))  # the very last row is a closing one
         did = row_hashes([piece.rows("action"), piece.rows("reward"), piece.rows("terminated")])
         hashes = mix(here ^ mix(after ^ did))[steps]
         self.episode_hashes += ordered_sums(hashes, piece.position[steps], piece.episode[steps], len(self.episode_hashes))
-        self.hashes.append(hashes[hashes >> np.uint64(64 - self.bits) == 0] if self.bits else hashes)
+        self._hashes.append(hashes[hashes >> np.uint64(64 - self._bits) == 0] if self._bits else hashes)
 
-    def result(self) -> Survey:
-        return Survey(
-            self.dataset,
-            self.columns,
-            self.sampler.result(),
-            self.counts,
-            self.outside,
-            self.beyond,
-            self.at_bounds,
-            self.first_rewards,
-            self.n_zero,
-            self.wrong,
-            self.first_wrong,
-            self.n_illegal,
-            self.first_illegal,
-            self.episode_hashes,
-            np.sort(np.concatenate(self.hashes)) if self.hashes else np.zeros(0, np.uint64),
-            1 << self.bits,
-        )
+
+def is_observation(name: str) -> bool:
+    return name.partition("/")[0] == "observation"
+
+
+def first_action(spec: Spec) -> int:
+    """Return the number of the first discrete action; 0 for other kinds."""
+    return spec.action.start if isinstance(spec.action, Discrete) else 0
+
+
+def action_bounds(dataset: Dataset) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return finite bounds of continuous actions, [A] each."""
+    space = dataset.spec.action
+    bounds = space.bounds() if isinstance(space, Box) else None
+    if bounds is None or not all(np.isfinite(bound).all() for bound in bounds):
+        return None
+    low, high = (bound.reshape(-1) for bound in bounds)
+    return low, high
+
+
+def survey(dataset: Dataset, advance: Advance | None = None) -> Survey:
+    """Read every row once; `advance` is called with 1 after each piece. Raises DataError where a file is missing or truncated."""
+    seen = Survey(dataset)
+    for piece in pieces(dataset):
+        seen.add(piece)
+        if advance is not None:
+            advance(1)
+    return seen

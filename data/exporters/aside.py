@@ -16,11 +16,7 @@ from ..storage.files import Place, storage_errors, sync_folder
 
 @contextmanager
 def file_aside(target: str | Path, *, overwrite: bool) -> Generator[Path]:
-    """A path to write a file to; when the context ends well it is at `target`, a local path or a URI, otherwise nowhere.
-
-    Raises:
-        StorageError: there is a file already and `overwrite` is false, the disk is full or the place cannot be written.
-    """
+    """Yield a path to write a file to; when the context ends well it is at `target`, a path or a URI, otherwise nowhere."""
     place, name = Place.of_file(target)
     if not overwrite and place.sizes([name])[name] is not None:
         raise StorageError(f"There is a file {target} already; say overwrite=true to replace it.")
@@ -42,15 +38,10 @@ def file_aside(target: str | Path, *, overwrite: bool) -> Generator[Path]:
 
 @contextmanager
 def folder_aside(target: str | Path, *, overwrite: bool, mark: str) -> Generator[Path]:
-    """A folder to write into; when the context ends well it is at `target`, a local path, otherwise nowhere.
+    """Yield a folder to write into; when the context ends well it is at `target`, a local path, otherwise nowhere.
 
-    Args:
-        target: a path that is free, an empty folder or, with `overwrite`, an earlier export.
-        overwrite: replace what is there.
-        mark: the file by which an earlier export is known; a folder without it is never replaced.
-
-    Raises:
-        StorageError: the target is taken, on another machine, or cannot be written; the disk is full.
+    An empty folder is replaced and, with `overwrite`, an earlier export, known by its file `mark`. Raises StorageError for anything
+    else.
     """
     place = Place(target)
     if place.local is None:

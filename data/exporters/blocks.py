@@ -1,14 +1,16 @@
-"""A dataset's rows in blocks of whole episodes, so that what is written never lies in memory as a whole."""
+"""A dataset's rows in blocks of whole episodes, which never lie in memory as a whole, and what a format cannot carry of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from ..dataset import Dataset
+from ..errors import ConfigError
+from ..masks import ACTION_MASK
 from ..spec import MultiBinary
 from ..storage.rows import Rows
 from ..storage.shards import plan_shards
@@ -19,7 +21,6 @@ Advance = Callable[[int], object]  # told how many steps more are written
 
 
 def silent(n_steps: int) -> None:
-    """Tells nobody."""
     del n_steps
 
 
@@ -41,40 +42,39 @@ class Block:
 
     @property
     def stop_step(self) -> int:
-        """One past its last step."""
         return self.first_step + self.n_steps
 
     @cached_property
     def closing(self) -> np.ndarray:
-        """[E] rows within the block."""
+        """Closing rows [E] within the block."""
         return np.cumsum(self.steps + 1) - 1
 
     @cached_property
     def is_step(self) -> np.ndarray:
-        """[R] bool: not a closing row."""
+        """Steps among the rows, [R] bool."""
         flags = np.ones(self.n_steps + len(self.steps), bool)
         flags[self.closing] = False
         return flags
 
     def column(self, name: str) -> np.ndarray:
-        """[R, ...], closing rows included."""
+        """Read [R, ...], closing rows included."""
         return self.rows.read(name, self.start, self.start + len(self.is_step))
 
     def of_steps(self, name: str) -> np.ndarray:
-        """[N, ...]: a row a step."""
+        """Read [N, ...], a row a step."""
         return self.column(name)[self.is_step]
 
     def following(self, name: str) -> np.ndarray:
-        """[N, ...]: the row after each step, which holds its next observation."""
+        """Read [N, ...], the row after each step, which holds its next observation."""
         return self.column(name)[1:][self.is_step[:-1]]
 
     def final(self, name: str) -> np.ndarray:
-        """[E, ...]: closing rows."""
+        """Read the closing rows, [E, ...]."""
         return self.column(name)[self.closing]
 
 
 def blocks(dataset: Dataset, *, bytes_at_once: int = BYTES) -> Iterator[Block]:
-    """The dataset's episodes in order, about `bytes_at_once` of them in each block."""
+    """Yield the dataset's episodes in order, about `bytes_at_once` of them in each block."""
     rows, episodes, kinds = dataset.rows(), dataset.episodes, dataset.kinds
     row_bytes = sum(np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64)) for dtype, shape in kinds.values())
     starts = np.cumsum(np.r_[0, episodes.steps + 1])
@@ -92,17 +92,56 @@ def blocks(dataset: Dataset, *, bytes_at_once: int = BYTES) -> Iterator[Block]:
 
 
 def actions(dataset: Dataset) -> Callable[[Block], np.ndarray]:
-    """What gives a block's actions, a row a step. Binary ones are booleans, by which importers know them."""
+    """Return a reader of a block's actions, a row a step; binary ones are booleans, by which importers know them."""
     dtype = np.bool_ if isinstance(dataset.spec.action, MultiBinary) else None
     return lambda block: block.of_steps("action") if dtype is None else block.of_steps("action").astype(dtype)
 
 
 def observation_columns(dataset: Dataset) -> dict[str, str]:
-    """Columns of the observation by the part that they hold, "" where there is one only."""
+    """List columns of the observation by the part that they hold, "" where there is one only."""
     names = [name for name in dataset.kinds if name.partition("/")[0] == "observation"]
     return {name.removeprefix("observation").removeprefix("/"): name for name in names}
 
 
 def info_columns(dataset: Dataset) -> list[str]:
-    """Columns named `info/NAME`."""
     return [name for name in dataset.kinds if name.startswith("info/")]
+
+
+def only_array(dataset: Dataset, format: str) -> None:
+    """Raise ConfigError for observations of parts where a format has one array."""
+    if parts := sorted(set(observation_columns(dataset)) - {""}):
+        raise ConfigError(
+            f"The observations have parts ({', '.join(parts)}), and {format} holds one array: say format=minari, or parquet."
+        )
+
+
+def final_observations(dataset: Dataset) -> tuple[bool, list[str]]:
+    """Whether final observations are written, and what is lost, for formats that have them of all episodes or of none.
+
+    They are written where every truncated episode has one: a repeated last observation would be bootstrapped from. Of a terminated
+    episode without one the last observation is repeated, from which nobody bootstraps.
+    """
+    episodes = dataset.episodes
+    cut, known = ~episodes.terminated, episodes.final_recorded
+    missing = int(np.sum(cut & ~known))
+    if missing:
+        lost = int(known.sum())
+        note = (
+            f"{missing} of {int(cut.sum())} truncated episodes have no final observation, so those of {lost} others are left out."
+        )
+        return False, [note] if lost else []
+    repeated = int(np.sum(~known))
+    if repeated and repeated < len(known):
+        return True, [f"{repeated} terminated episodes have no final observation; the last one is written again in its place."]
+    return not repeated, []
+
+
+def left_out(columns: Iterable[str]) -> list[str]:
+    names = sorted(columns)
+    return [f"Left out, having no place in the format: {', '.join(names)}."] if names else []
+
+
+def others(dataset: Dataset) -> list[str]:
+    """List columns that are neither part of a transition, nor `action_mask`, `log_prob` or `info/NAME`."""
+    own = {"action", "reward", "terminated", "truncated", "closing", "log_prob", ACTION_MASK}
+    return [name for name in dataset.kinds if name not in own and name.partition("/")[0] not in ("observation", "info")]

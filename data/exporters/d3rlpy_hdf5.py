@@ -10,8 +10,7 @@ from ..dataset import Dataset
 from ..errors import ConfigError
 from ..masks import ACTION_MASK
 from .aside import file_aside
-from .blocks import Advance, blocks, info_columns, observation_columns, silent
-from .carried import left_out, others
+from .blocks import Advance, blocks, info_columns, left_out, observation_columns, others, silent
 from .hdf5_file import new_hdf5
 
 VERSION = "2.1"  # of the layout; d3rlpy 2.8.1 writes it

@@ -14,8 +14,7 @@ from ..masks import ACTION_MASK
 from ..spec import MultiDiscrete
 from ..storage.legal import NEXT_ACTION_MASK
 from .aside import file_aside
-from .blocks import Advance, Block, actions, blocks, info_columns, silent
-from .carried import final_observations, left_out, only_array, others
+from .blocks import Advance, Block, actions, blocks, final_observations, info_columns, left_out, only_array, others, silent
 from .hdf5_file import new_hdf5
 
 Read = Callable[[Block], np.ndarray]
@@ -83,6 +82,6 @@ def write_d4rl(dataset: Dataset, target: str | Path, *, overwrite: bool = False,
 
 
 def _chunks(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, ...]:
-    """About 1 MiB of rows."""
+    """Return chunks of about 1 MiB of rows."""
     row = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
     return (min(shape[0], max(1, (1 << 20) // max(row, 1))), *shape[1:])

@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 from ..dataset import Dataset
 from ..storage.shards import to_arrow
 from .aside import file_aside
-from .blocks import Advance, Block, blocks, silent
-from .carried import left_out, others
+from .blocks import Advance, Block, blocks, left_out, others, silent
 
 BYTES = 1 << 25  # of a row group, before compression
 

@@ -25,7 +25,6 @@ class HealthyFile(io.RawIOBase):
         self.error: OSError | None = None
 
     def check(self) -> None:
-        """Raises the OSError of the first write that failed."""
         if self.error is not None:
             raise self.error
 
@@ -81,7 +80,7 @@ class HealthyFile(io.RawIOBase):
         return size
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Hold nothing back."""
 
     def close(self) -> None:
         if not self.closed:
@@ -94,7 +93,7 @@ class HealthyFile(io.RawIOBase):
 
 @contextmanager
 def new_hdf5(path: Path) -> Generator[tuple[h5py.File, HealthyFile]]:
-    """A new HDF5 file, and what lies under it, whose `check` raises OSError once the disk is full. Also raises it at the end."""
+    """Open a new HDF5 file, and the file below it, whose `check` raises OSError once the disk is full; so does the end."""
     with HealthyFile(path) as under:
         with h5py.File(under, "w") as file:
             yield file, under

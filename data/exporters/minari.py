@@ -18,8 +18,7 @@ from ..formats.minari.storage import MISSING, TUPLE
 from ..masks import ACTION_MASK
 from ..spec import Dict, ObservationSpace, Tuple
 from .aside import folder_aside
-from .blocks import Advance, Block, blocks, info_columns, silent
-from .carried import left_out, others
+from .blocks import Advance, Block, blocks, info_columns, left_out, others, silent
 from .hdf5_file import new_hdf5
 
 VERSION = "0.5.4"  # of Minari: the first that reads images which are not JPEG
@@ -101,7 +100,7 @@ def _write(file: h5py.File, block: Block, groups: dict[str, str]) -> None:
 
 
 def _groups(space: ObservationSpace, column: str, place: str) -> Iterator[tuple[str, str]]:
-    """Columns of the leaves of a space, and where HDF5 has them."""
+    """Yield the columns of a space's leaves, and where HDF5 has them."""
     match space:
         case Dict():
             for key, part in space.spaces.items():

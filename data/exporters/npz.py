@@ -14,8 +14,7 @@ from ..masks import ACTION_MASK
 from ..spec import Box
 from ..storage.legal import FINAL_ACTION_MASK
 from .aside import file_aside
-from .blocks import Advance, Block, actions, blocks, info_columns, observation_columns, silent
-from .carried import final_observations, left_out, others
+from .blocks import Advance, Block, actions, blocks, final_observations, info_columns, left_out, observation_columns, others, silent
 
 Read = Callable[[Block], np.ndarray]
 

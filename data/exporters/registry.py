@@ -9,8 +9,7 @@ from typing import Any
 
 from ..dataset import Dataset
 from ..errors import ConfigError, did_you_mean
-from .blocks import Advance, silent
-from .carried import left_out
+from .blocks import Advance, left_out, silent
 from .d3rlpy_hdf5 import write_d3rlpy
 from .d4rl import write_d4rl
 from .flat_parquet import write_parquet
@@ -52,22 +51,9 @@ def export(
     advance: Advance = silent,
     **options: Any,
 ) -> list[str]:
-    """Writes a dataset for another program: all of it, or nothing.
+    """Write a dataset for another program, all of it or nothing, and say what the format could not carry.
 
-    Args:
-        dataset: what is written; it is read in blocks of whole episodes.
-        target: a file, or a folder for a format that is one.
-        format: a key of `EXPORTERS`.
-        overwrite: replace what an earlier export left there.
-        advance: told how many steps more are written.
-        options: the exporter's own.
-
-    Returns:
-        Sentences on what the format could not carry.
-
-    Raises:
-        ConfigError: no exporter has that name, or the format has no place for such observations.
-        StorageError: the target is taken or cannot be written, or the disk is full; nothing is left there.
+    Arguments, returns and raises as for `write_d4rl`; `format` is a key of `EXPORTERS`, and `options` are its own.
     """
     if format not in EXPORTERS:
         raise ConfigError(f"There is no exporter {format!r}{did_you_mean(format, EXPORTERS)}")

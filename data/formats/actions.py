@@ -10,7 +10,6 @@ import numpy as np
 from ..errors import ConfigError, DataError
 from ..spec import Box, Spec
 from ..storage.checks import chunks
-from ..storage.steps import StepTable
 from .arrays import Array
 from .format import Imported
 
@@ -26,13 +25,10 @@ def adjust_actions(
     scale: float | tuple[float, ...] | None = None,
     spec: Spec | None = None,
 ) -> Imported:
-    """Steps with their actions multiplied by `scale` and held to the space's bounds; what was done is in notes and provenance.
+    """Multiply actions by `scale` and hold them to the space's bounds; what was done is in notes and provenance.
 
     Actions out of bounds are kept, clipped or refused, as `actions` says. The bounds of `spec` go before those that the file gives;
     only the latter are multiplied by `scale` too.
-
-    Raises:
-        ConfigError: actions are not continuous, `scale` has another number of entries or a zero, or no bounds are known.
     """
     if scale is None and actions == "keep":
         return imported
@@ -54,15 +50,7 @@ def adjust_actions(
             provenance["actions_clipped"] = clipped
             n = imported.steps.n_transitions
             notes.append(f"{clipped} of {n} actions were clipped to the action space's bounds (actions=clip).")
-    steps = imported.steps
-    steps = StepTable(
-        columns={**steps.columns, "action": column},
-        first_row=steps.first_row,
-        steps=steps.steps,
-        terminated=steps.terminated,
-        final_recorded=steps.final_recorded,
-        cuts=steps.cuts,
-    )
+    steps = replace(imported.steps, columns={**imported.steps.columns, "action": column})
     return replace(imported, steps=steps, notes=notes, provenance=provenance)
 
 
@@ -89,7 +77,6 @@ def _scaled(space: Box, factor: Array) -> Box:
 
 
 def _held(column: Array, imported: Imported, source: str, actions: str, spec: Spec | None) -> tuple[Array, int]:
-    """Actions clipped to bounds and how many were changed, or a refusal of the first that would be."""
     space = (spec or imported.spec or Spec(observation=Box(shape=()), action=Box(shape=()))).action
     bounds = space.bounds() if isinstance(space, Box) else None
     if bounds is None:

@@ -28,7 +28,7 @@ STEP_NAMES = {  # d3ray's word: what people call it, the first found is taken
 
 
 def existing_file(path: Path | str) -> Path:
-    """`path`, once it is a file that holds something; else a DataError."""
+    """Return `path` once it is a file that holds something; else raise DataError."""
     path = Path(path)
     if path.is_dir():
         raise DataError(f"{path} is a folder; give one file.")
@@ -44,13 +44,13 @@ def existing_file(path: Path | str) -> Path:
 
 
 def visible_files(folder: Path) -> list[Path]:
-    """All files below a folder that are not hidden (or a program's notes to itself), sorted by name."""
+    """List the files below a folder that are not hidden (or a program's notes to itself), by name."""
     found = [p for p in folder.rglob("*") if p.is_file() and not any(q[0] in "._" for q in p.relative_to(folder).parts)]
     return sorted(found)
 
 
 def check_rename(rename: Mapping[str, str], known: Iterable[str], format: str) -> Mapping[str, str]:
-    """The renames. Raises ConfigError where a format has no column of that usual name; the nearest is said."""
+    """Return the renames. Raises ConfigError for a column that the format does not know."""
     known = tuple(known)
     for name in rename:
         if name not in known:
@@ -60,7 +60,7 @@ def check_rename(rename: Mapping[str, str], known: Iterable[str], format: str) -
 
 @contextmanager
 def damaged(source: str, what: str, raised: tuple[type[Exception], ...]) -> Generator[None]:
-    """What a library raises of a damaged file, as a `DataError` that names `source` and says what that is, as "an archive"."""
+    """Raise what a library raises of a damaged file as a DataError; `what` is such as "an archive"."""
     try:
         yield
     except D3rayError:
@@ -80,7 +80,7 @@ class Rows(Protocol):
 
 
 def same_rows(source: str, **arrays: Rows) -> int:
-    """The number of rows that all of `arrays` have, at least 1; else a DataError names two arrays, or the one without rows."""
+    """Count the rows that all arrays have, at least 1; else raise DataError."""
     for name, array in arrays.items():
         if not array.shape:
             raise DataError(f"{source}: {name!r} is a single value, not one row a step.")
@@ -95,30 +95,28 @@ def same_rows(source: str, **arrays: Rows) -> int:
 
 
 def native(array: Array) -> Array:
-    """The same numbers in this machine's byte order, no wider than float64."""
+    """Convert to this machine's byte order, no wider than float64."""
     if array.dtype.kind == "f" and array.dtype.itemsize > 8:
         return array.astype(np.float64)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def finite(source: str, **arrays: Array) -> None:
-    """Refuses NaN and infinity by the file's row, in importers that move rows; `steps_from_arrays` does it where rows are steps."""
+    """Refuse NaN and infinity by the file's row, for importers that move rows before `steps_from_arrays` looks."""
     for name, array in arrays.items():
         checks.finite(f"{source}: {name!r}", array)
 
 
 def one_column(source: str, name: str, array: Array) -> Array:
-    """See `checks.one_column`."""
     return checks.one_column(f"{source}: {name!r}", array)
 
 
 def flags(source: str, name: str, array: Array) -> Array:
-    """See `checks.flags`."""
     return checks.flags(f"{source}: {name!r}", array)
 
 
 def episode_ends(source: str, name: str, ids: Array) -> Array:
-    """[N] bool: the last row of each episode, by the numbers of episodes. Raises DataError where one comes back."""
+    """Mark the last row of each episode, [N] bool, by the numbers of episodes. Raises DataError where one comes back."""
     ids = one_column(source, name, ids)
     first = np.flatnonzero(np.r_[True, ids[1:] != ids[:-1]])
     kept, again = np.unique(ids[first], return_index=True)
@@ -160,7 +158,7 @@ def typed_actions(source: str, actions: Array, discrete: bool | None) -> Array:
 
 
 def log_probability(source: str, name: str, probability: Array, actions: Array) -> Array:
-    """[N] float32: logarithms of the probabilities (of continuous actions: densities) with which the behaviour took its actions."""
+    """Take logarithms of the behaviour's probabilities (of continuous actions: densities), [N] float32."""
     probability = one_column(source, name, probability)
     most = np.inf if actions.dtype.kind == "f" else 1
     if len(wrong := np.flatnonzero(~((probability > 0) & (probability <= most)))):

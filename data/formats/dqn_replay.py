@@ -62,14 +62,13 @@ class DQNReplay(StepFormat):
 
     @classmethod
     def detect(cls, path: Path) -> bool:
-        """Looks for one of a checkpoint's arrays, or in a folder for such files."""
         if path.is_dir():
             return bool(cls.parts(path))
         return FILE.fullmatch(path.name) is not None and head(path, 6, unpacked=True) == NPY
 
     @classmethod
     def parts(cls, folder: Path) -> list[Path]:
-        """The observation files, by number: each stands for its checkpoint."""
+        """List the observation files by number: each stands for its checkpoint."""
         found = {int(m[2]): p for p in folder.iterdir() if (m := FILE.fullmatch(p.name)) and m[1] == NAMES[0]}
         return [found[k] for k in sorted(found)]
 
@@ -111,7 +110,7 @@ class DQNReplay(StepFormat):
 
 
 def _drawn(table: StepTable, share: float, path: Path) -> StepTable:
-    """A share of a checkpoint's steps: whole episodes in random order, the last one cut."""
+    """Draw a share of a checkpoint's steps: whole episodes in random order, the last one cut."""
     wanted = max(int(share * table.n_transitions), 1)
     key = fold(fold(root_key(0), "dqn replay"), int(FILE.fullmatch(path.name)[2]))  # pyright: ignore[reportOptionalSubscript]
     order = np.argsort(integers(key, table.n_episodes, 1 << 62), kind="stable")
@@ -140,7 +139,6 @@ class _Rows:
         self._first: Array | None = None
 
     def add(self, start: int, frames: Array) -> None:
-        """Rows `start` … of the file, next to those added before."""
         if start == 0:
             self._first = frames[0].copy()
         for begin, stop in self._stretches:
@@ -164,7 +162,7 @@ class _Rows:
         self.n += len(ends) + int(ends.sum())
 
     def _cut(self, *, older: bool) -> None:
-        """An end where rows that follow each other in the file do not in time; behind the older rows comes the file's first."""
+        """End the episode where rows that follow each other in the file do not in time."""
         if not self.n or self.closing[self.n - 1]:
             return
         self._close(np.array([self.n]))
@@ -179,7 +177,6 @@ class _Rows:
 
 
 def _group(path: Path) -> dict[str, Path]:
-    """The files of a checkpoint by what they hold, `add_count` where there is one."""
     match = FILE.fullmatch(path.name)
     if match is None or match[1] != NAMES[0]:
         raise DataError(f"{path} is not $store$_observation_ckpt.N.gz: name a checkpoint's file of observations, or the folder.")
@@ -192,14 +189,13 @@ def _group(path: Path) -> dict[str, Path]:
 
 
 def _small(path: Path) -> Array:
-    """One number a row (or a single one), all at once."""
     with damaged(str(path)), open_gzip(path) as stream:
         array = read_npy(stream, str(path))
     return native(one_column(str(path), path.name, array) if array.ndim else array)
 
 
 def _header(path: Path, stream: IO[bytes]) -> tuple[int, ...]:
-    """The shape of the frames, of which the stream is at the first."""
+    """Read the shape of the frames; the stream is at the first of them then."""
     shape, fortran, dtype = npy_header(stream)
     if len(shape) < 2 or 0 in shape or fortran or dtype != np.uint8:
         raise DataError(f"{path} holds {dtype} of shape {list(shape)}{' by columns' if fortran else ''}, not frames of bytes.")
@@ -207,7 +203,7 @@ def _header(path: Path, stream: IO[bytes]) -> tuple[int, ...]:
 
 
 def _stretches(n: int, group: dict[str, Path], notes: list[str]) -> list[tuple[int, int]]:
-    """Rows that follow each other in time: those of this round, then what is left of the round before."""
+    """Return stretches of rows that follow each other in time: of this round, then of what is left of the round before."""
     if "add_count" not in group:
         notes.append("There is no add_count file: rows were taken as they lie, though the last one may be from a round before.")
         return [(0, n)]
@@ -224,7 +220,6 @@ def _stretches(n: int, group: dict[str, Path], notes: list[str]) -> list[tuple[i
 
 
 def _chunks(path: Path, stream: IO[bytes], shape: tuple[int, ...]) -> Iterator[tuple[int, Array]]:
-    """The frames from row 0 on, some at a time."""
     size = math.prod(shape[1:])
     step = max(CHUNK // size, 1)
     for start in range(0, shape[0], step):

@@ -52,7 +52,7 @@ class Plan:
     said: Callable[[Ends], list[str]] = lambda ends: []  # what is said, once all parts are read, of how their episodes end
 
     def whole(self) -> Imported:
-        """What its one part holds, with what is said of the file."""
+        """Read the one part, with what is said of the file."""
         (read,) = self.parts
         found = read()
         notes = [*self.notes, *self.said(found.steps), *found.notes]
@@ -67,27 +67,27 @@ class Format(Config):
 
     @classmethod
     def detect(cls, path: Path) -> bool:
-        """Looks at first bytes and keys of a file; of a folder too, where the format has `parts`."""
+        """Recognise a file by first bytes and keys; a folder too, where the format has `parts`."""
         raise NotImplementedError
 
     @classmethod
     def nearly(cls, path: Path, *, renamed: bool) -> bool:
-        """Whether an unknown file has most of what steps need (or, where columns are `renamed`, is a table), to say what lacks."""
+        """Recognise a file that has most of what steps need (or, where columns are `renamed`, any table), to say what lacks."""
         del path, renamed
         return False
 
     @classmethod
     def parts(cls, folder: Path) -> list[Path]:
-        """Paths (files, or the folder itself) to be read one by one of a folder that is a dataset of this format; else none."""
+        """List what is read one by one of a folder that is a dataset of this format: files, or the folder; else nothing."""
         del folder
         return []
 
     def read(self, path: Path) -> Imported:
-        """All steps of a file; none is dropped."""
+        """Read all steps of a file; none is dropped."""
         return self.plan(path, None).whole()
 
     def plan(self, path: Path, n_bytes: int | None) -> Plan:
-        """Parts of whole episodes, of at most `n_bytes` each where no episode has more; None: one part. Raises as `read` does."""
+        """Plan parts of whole episodes, of at most `n_bytes` each where no episode has more; None: one part."""
         del n_bytes
         return Plan((partial(self.read, path),))
 
@@ -102,13 +102,13 @@ class StepFormat(Format):
     discrete_action: bool | None = setting(None, "null: what the file says, or whether actions are integers in one column")
 
     def actions(self, source: str, actions: Array, said: bool | None = None) -> Array:
-        """Actions as `typed_actions` makes them; `said` is what the file says of them."""
+        """Type actions as `typed_actions` does; `said` is what the file says of them."""
         return typed_actions(source, actions, said if self.discrete_action is None else self.discrete_action)
 
     def limited(
         self, source: str, terminated: Array, truncated: Array, notes: list[str], *, may_cut: bool = True
     ) -> tuple[Array, Array]:
-        """Ends of which those at `timeout_at` are truncations; what that changed is added to `notes`. See `apply_time_limit`."""
+        """Turn ends at `timeout_at` into truncations, and add what that changed to `notes`; see `apply_time_limit`."""
         if self.timeout_at is None:
             return terminated, truncated
         terminated, truncated, said = apply_time_limit(source, terminated, truncated, self.timeout_at, may_cut=may_cut)
@@ -116,7 +116,7 @@ class StepFormat(Format):
         return terminated, truncated
 
     def on_ends(self, ends: Ends, *, limits_known: bool) -> list[str]:
-        """Sentences on the ends of episodes; `limits_known`: the file tells time limits from ends of the task."""
+        """Say what is notable of the ends of episodes; `limits_known`: the file tells time limits from ends of the task."""
         notes: list[str] = []
         if ends.cuts:
             notes.append(f"{ends.cuts} episodes were cut where next_observations is not the next row.")
@@ -161,7 +161,7 @@ class StepFormat(Format):
 
 
 def stretches(sizes: Array, most: int | None) -> list[slice]:
-    """Episodes that follow each other and whose `sizes` (bytes, or rows) come to `most` at most, or a single one; None: all."""
+    """Group consecutive episodes whose `sizes` (bytes, or rows) come to `most` at most, or a single larger one; None: all."""
     ends, found, start = np.cumsum(sizes), list[slice](), 0
     while start < len(ends):
         before = int(ends[start - 1]) if start else 0
@@ -172,7 +172,7 @@ def stretches(sizes: Array, most: int | None) -> list[slice]:
 
 
 def row_stretches(end: Array, most: int | None) -> list[slice]:
-    """Rows of whole episodes, of which those where `end` [N] is true are the last; the last of all ends one too."""
+    """Group rows into whole episodes, which end where `end` [N] is true and at the last row."""
     after = np.append(np.flatnonzero(end[:-1]) + 1, len(end))
     return [
         slice(int(after[one.start - 1]) if one.start else 0, int(after[one.stop - 1]))
@@ -181,5 +181,4 @@ def row_stretches(end: Array, most: int | None) -> list[slice]:
 
 
 def where(source: object, start: int, unit: str = "row") -> str:
-    """What an error calls a stretch."""
     return f"{source}, from {unit} {start} on" if start else str(source)

@@ -12,8 +12,8 @@ import numpy as np
 
 from ..errors import DataError
 from .arrays import STEP_NAMES, Array, flags
-from .batches import Batch, batch_of, imported, joined
 from .format import RENAME, Imported, StepFormat
+from .runs import Batch, batch_of, imported, joined
 from .untrusted import restricted_pickle
 from .untrusted.archives import head
 from .untrusted.values import leaves, names_in, numbers, plain
@@ -68,7 +68,6 @@ class PickledPaths(StepFormat):
 
 
 def _batch(where: str, one: Mapping[str, Any], found: Mapping[str, str], episode: int) -> Batch:
-    """The arrays of one path, each of T rows."""
     if lacking := [name for name in found.values() if name not in one]:
         raise DataError(f"{where} has no {lacking[0]!r}, which the first has.")
     n = len(numbers(where, found["rewards"], one[found["rewards"]]))
@@ -87,7 +86,7 @@ def _batch(where: str, one: Mapping[str, Any], found: Mapping[str, str], episode
 
 
 def _ends(where: str, name: str | None, one: Mapping[str, Any], n: int) -> Array:
-    """[n] bool of flags of each step, of one for the whole path, or of none."""
+    """Read [n] bool of flags of each step, of one for the whole path, or of none."""
     if name is None:
         return np.zeros(n, bool)
     if np.ndim(one[name]) == 0:

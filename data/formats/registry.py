@@ -58,11 +58,7 @@ FORMATS = _Formats(  # in the order in which they are asked about a file: the pa
 
 
 def register_format(new: type[Format]) -> type[Format]:
-    """Adds a format of a user's own, which is asked after those that are there; decorates its class.
-
-    Raises:
-        ConfigError: the name is taken.
-    """
+    """Add a format of a user's own, which is asked after those that are there; decorates its class. Raises ConfigError."""
     if new.name in FORMATS:
         raise ConfigError(f"There is a format {new.name!r} already; give yours another name.")
     FORMATS[new.name] = new
@@ -89,7 +85,7 @@ class Adjustments(Config):
 
 
 def detect(path: Path | str) -> str:
-    """The name of the format that a file is in, or a folder that is one dataset."""
+    """Name the format that a file is in, or a folder that is one dataset."""
     path = Path(path)
     folder = path.is_dir()
     path = path if folder else existing_file(path)
@@ -108,7 +104,7 @@ def detect(path: Path | str) -> str:
 
 
 def _nearest(path: Path, *, renamed: bool) -> str | None:
-    """The format of which a file has most, so that one can say what it lacks."""
+    """Find the format of which a file has most, to say what it lacks."""
     for name, known in FORMATS.items():
         with suppress(DataError):
             if known.nearly(path, renamed=renamed):
@@ -117,7 +113,7 @@ def _nearest(path: Path, *, renamed: bool) -> str | None:
 
 
 def parts_of(folder: Path, format: str | None = None) -> list[Path]:
-    """What is read one by one of a folder that is a dataset of a format (of that one, or of any); nothing for another folder."""
+    """List what is read one by one of a folder that is a dataset of that format, or of any; else nothing."""
     for name in FORMATS if format is None else [format] if format in FORMATS else []:
         with _unforeseen(folder, name):
             if parts := FORMATS[name].parts(folder):
@@ -126,7 +122,7 @@ def parts_of(folder: Path, format: str | None = None) -> list[Path]:
 
 
 def check_options(format: str, options: Iterable[str]) -> None:
-    """Raises ConfigError where no format has that name, or it has no such option; the nearest name is said."""
+    """Raise ConfigError where no format has that name, or it has no such option."""
     if format not in FORMATS:
         raise ConfigError(f"There is no format {format!r}{did_you_mean(format, FORMATS)}")
     known = FORMATS[format].model_fields
@@ -136,12 +132,9 @@ def check_options(format: str, options: Iterable[str]) -> None:
 
 
 def read(path: Path | str, format: str | None = None, **options: Any) -> Imported:
-    """The steps in a file (or a folder that is one dataset), by the importer named or, with None, the one that knows the file.
+    """Read the steps in a file (or a folder that is one dataset), by the importer named or, with None, the one that knows the file.
 
     `options` are fields of `Adjustments` and of the format, such as `timeout_at`; they are in the provenance.
-
-    Raises:
-        ConfigError: no format or option has that name, or actions are to be scaled or held to bounds and cannot be.
     """
     with unpacking():  # what is made of the file to plan it counts as well
         return plan(path, format, **options).whole()
@@ -174,7 +167,6 @@ def plan(path: Path | str, format: str | None = None, *, n_bytes: int | None = N
 
 
 def _read(read: Callable[[], Imported], path: Path, about: dict[str, Any], adjust: Adjustments) -> Imported:
-    """What an importer gives, checked and adjusted."""
     keeping = keeping_illegal_actions() if adjust.illegal_actions == "keep" else nullcontext()
     counting = counting_from(adjust.spec.starts()) if adjust.spec else nullcontext()
     with exact_floats() if adjust.keep_float64 else nullcontext(), keeping, counting, _unforeseen(path, about["format"]):
@@ -209,7 +201,7 @@ def _unforeseen(path: Path, format: str) -> Generator[None]:
 
 
 def _seen(path: Path) -> str:
-    """What an unknown file is, as far as can be seen."""
+    """Describe an unknown file, as far as can be seen."""
     from .hdf5.arrays import is_hdf5, listed, open_hdf5
     from .untrusted.archives import head, is_zip
 

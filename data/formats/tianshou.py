@@ -74,7 +74,6 @@ class Tianshou(StepFormat):
 
     @classmethod
     def detect(cls, path: Path) -> bool:
-        """Looks for HDF5 with a Batch of rows, or a pickle that begins with one of Tianshou's classes."""
         if not is_hdf5(path):
             start = head(path, 256, unpacked=True)
             return start[:1] == b"\x80" and b"tianshou.data.buffer" in start
@@ -83,7 +82,6 @@ class Tianshou(StepFormat):
             return rows is not None and {"obs", "act"} <= set(rows)
 
     def plan(self, path: Path, n_bytes: int | None) -> Plan:
-        """Stretches of whole episodes: flags are read for it, nothing else. A pickle is one."""
         source = str(path)
         with _open(path, self.rename) as buffer:
             rows, last = buffer.order()
@@ -107,7 +105,6 @@ class Tianshou(StepFormat):
         )
 
     def _read(self, path: Path, start: int, runs: list[slice], terminated: Array, truncated: Array) -> Imported:
-        """The steps in some runs of rows, which are whole episodes."""
         source = where(path, start)
         with _open(path, self.rename) as buffer:
             found = buffer.found
@@ -136,7 +133,7 @@ class _Buffer:
     state: Callable[[str], Any]  # what the buffer says of itself by such a name: a number, an array, or None
 
     def order(self) -> tuple[Array, Array]:
-        """The filled rows, environment by environment and there the oldest first, and where the last row of each is [N]."""
+        """Order the filled rows, environment by environment and there the oldest first, and mark the last of each [N]."""
         size = len(self.columns[self.found["rewards"]])
         offset, length, newest = (_whole(self.state(name)) for name in ("_offset", "_lengths", "last_index"))
         if offset is None or length is None or newest is None:
@@ -156,18 +153,17 @@ class _Buffer:
         return rows, np.isin(np.arange(len(rows)), last)
 
     def read(self, name: str, runs: Sequence[slice]) -> Array:
-        """Some rows of a column. Raises DataError: it holds no numbers."""
         column = self.columns[name]
         parts = [read_rows(column, name, run) if isinstance(column, h5py.Dataset) else column[run] for run in runs]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def tree(self, name: str, runs: Sequence[slice]) -> dict[str, Array]:
-        """The arrays of an observation, by key; "" of a plain one."""
+        """Read the arrays of an observation, by key; "" of a plain one."""
         return {column.removeprefix(name).removeprefix("/"): self.read(column, runs) for column in _inside(name, self.columns)}
 
 
 def _runs(rows: Array) -> list[slice]:
-    """Rows that follow each other, as slices, in the order of `rows`."""
+    """Group rows that follow each other into slices."""
     first = np.flatnonzero(np.append(True, np.diff(rows) != 1))
     return [slice(int(run[0]), int(run[-1]) + 1) for run in np.split(rows, first[1:])]
 
@@ -206,7 +202,7 @@ def _open(path: Path | str, rename: Mapping[str, str]) -> Generator[_Buffer]:
 
 
 def _columns(source: str, batch: Mapping[str, Any]) -> dict[str, Array]:
-    """The arrays of a Batch's state, nested ones by their path. Lists of objects are left where they are."""
+    """Flatten a Batch's state to arrays by path; lists of objects are left where they are."""
     found: dict[str, Array] = {}
     for name, value in batch.items():
         held = value.state if isinstance(value, KeptObject) else value

@@ -29,12 +29,11 @@ BUILDING = ".building"
 
 
 def cache_root() -> Path:
-    """The cache of this machine, whether it is there or not."""
     return Path(os.environ.get("D3RAY_CACHE") or "~/.cache/d3ray").expanduser().absolute()
 
 
 def cache_folder() -> Path:
-    """Where node maps lie. Raises StorageError where it cannot be made."""
+    """Make the folder of node maps. Raises StorageError where it cannot be made."""
     folder = cache_root() / "node_maps"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -44,7 +43,7 @@ def cache_folder() -> Path:
 
 
 def cache_limit() -> int:
-    """Bytes. Raises ConfigError where D3RAY_CACHE_LIMIT is no size."""
+    """Read the limit in bytes. Raises ConfigError where D3RAY_CACHE_LIMIT is no size."""
     said = size_in("D3RAY_CACHE_LIMIT")
     return 10**11 if said is None else said
 
@@ -62,7 +61,7 @@ class Use:
         self._drop()
 
     def until_gone(self, thing: object) -> None:
-        """One more object that uses the entry; to be called within the context."""
+        """Count one more object that uses the entry; to be called within the context."""
         self._count += 1
         weakref.finalize(thing, self._drop)
 
@@ -73,7 +72,7 @@ class Use:
 
 
 def use(entry: Path) -> Use | None:
-    """Marks an entry as used now and in use; None where there is none."""
+    """Mark an entry as used now and in use; None where there is none."""
     path = entry / IN_USE
     try:
         descriptor = os.open(path, os.O_RDONLY)
@@ -93,23 +92,16 @@ def use(entry: Path) -> Use | None:
 
 @contextmanager
 def building(entry: Path) -> Generator[None]:
-    """Only one process at a time is inside; a killed one leaves the lock to the next."""
+    """Let one process at a time inside; a killed one leaves the lock to the next."""
     with storage_errors("locked", f"{entry}.lock"), FileLock(f"{entry}.lock"):
         yield
 
 
 def make_room(aside: Path, columns: int, copies: int = 0) -> None:
-    """Removes the least recently used entries until a map fits into the limit and onto the disk, and makes `aside`.
+    """Remove the least recently used entries until a map fits into the limit and onto the disk, and make `aside`.
 
-    Other builders count `aside` with the bytes that it will have.
-
-    Args:
-        aside: where it is built.
-        columns: bytes that it will have.
-        copies: bytes that are needed beside them until it is built.
-
-    Raises:
-        StorageError: what is in use leaves too little room, or the disk has too little.
+    It will have `columns` bytes, and needs `copies` more until it is built; other builders count it with both. Raises StorageError
+    where what is in use leaves too little room, or the disk has too little.
     """
     limit, cache, needed = cache_limit(), aside.parent, columns + copies
     if needed > limit:
@@ -139,7 +131,7 @@ def make_room(aside: Path, columns: int, copies: int = 0) -> None:
 
 
 def under_way() -> tuple[int, int]:
-    """Bytes of all maps that are being built in this machine's cache, by whom ever: that are there, and that there will be."""
+    """Count bytes of all maps that any process is building: those that are there, and those that there will be."""
     there = total = 0
     for aside in cache_folder().glob(f"*{BUILDING}"):
         with suppress(OSError, ValueError, KeyError, TypeError):  # it may be gone by now
@@ -149,7 +141,7 @@ def under_way() -> tuple[int, int]:
 
 
 def _entries(cache: Path) -> Iterator[tuple[float, int, Path]]:
-    """When each was used, its bytes, its path; one that is being built counts with the bytes that it will have."""
+    """Yield when each was used, its bytes, its path; one that is being built counts with the bytes that it will have."""
     for path in cache.iterdir():
         try:
             size = int(parse_json((path / PLAN).read_bytes())["bytes"])
@@ -162,7 +154,7 @@ def _entries(cache: Path) -> Iterator[tuple[float, int, Path]]:
 
 
 def remove(entry: Path) -> bool:
-    """Removes an entry unless it is in use or being built."""
+    """Remove an entry unless it is in use or being built."""
     if entry.name.endswith(BUILDING):
         return False
     try:
@@ -184,7 +176,6 @@ def remove(entry: Path) -> bool:
 
 
 def _clear_unfinished(cache: Path) -> None:
-    """Removes what builders left that were killed: their locks are free."""
     for path in cache.glob(f"*{BUILDING}"):
         lock = FileLock(str(path).removesuffix(BUILDING) + ".lock", timeout=0)
         try:

@@ -7,6 +7,7 @@ together gets a map too, under the fingerprint that it would have if it were wri
 
 from __future__ import annotations
 
+import hashlib
 import json
 import mmap
 import os
@@ -21,16 +22,15 @@ from urllib.parse import quote
 
 import numpy as np
 
-from ..errors import DataError
+from ..errors import D3rayError, DataError
 from ..storage.files import Place, storage_errors, write_atomically
-from ..storage.fingerprint import column_digest, digest
+from ..storage.fingerprint import Summary, column_digest, digest
 from ..storage.json_text import parse_json
-from ..storage.manifest import Manifest
+from ..storage.manifest import Manifest, Shard
 from ..storage.rows import BLOCK, Rows, block, n_blocks
-from ..storage.scan import Summary
 from ..storage.schema import Kinds
-from ..storage.shard_files import ShardFiles, shard_files
-from ..storage.stores.side_by_side import side_by_side
+from ..storage.shard_files import ShardFiles, check_file, shard_files
+from ..storage.stores.base import side_by_side
 from .cache import BUILDING, PLAN, Use, building, cache_folder, make_room, remove, use
 
 _PIECE = 1 << 24  # bytes written at once
@@ -50,11 +50,9 @@ class Content:
 
     @property
     def bytes(self) -> int:
-        """Of all columns."""
         return sum(self.column_bytes(name) for name in self.kinds)
 
     def column_bytes(self, name: str) -> int:
-        """Of one column."""
         dtype, shape = self.kinds[name]
         return self.rows * np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64))
 
@@ -63,16 +61,9 @@ Write = Callable[[Path], None]  # writes the columns' files into a folder
 
 
 def node_map(place: Place, manifest: Manifest, cache: Path | None = None) -> dict[str, np.ndarray]:
-    """Columns as read-only views of mapped files; the map is built first where there is none, or a damaged one.
+    """Map columns as read-only views of files in `cache`; the map is built first where there is none, or a damaged one.
 
-    Args:
-        place: the dataset's folder.
-        manifest: its manifest.
-        cache: None: `D3RAY_CACHE`.
-
-    Raises:
-        DataError: a shard is missing or not what was written; the sentence names it.
-        StorageError: the map has no room.
+    Raises DataError of a shard that is missing or not what was written, StorageError where the map has no room.
     """
     digests = {column.name: column.digest for column in manifest.columns}
     content = Content(manifest.fingerprint, manifest.n_rows, manifest.kinds, digests)
@@ -88,11 +79,9 @@ def node_map(place: Place, manifest: Manifest, cache: Path | None = None) -> dic
 
 
 def node_map_of_rows(rows: Rows, kinds: Kinds, summary: Summary, cache: Path | None = None) -> dict[str, np.ndarray]:
-    """`node_map` of rows that lie in no folder of their own, read once, block by block.
+    """Make a `node_map` of rows that lie in no folder of their own, read once, block by block.
 
-    Raises:
-        DataError: the rows are not those of the summary (a function gave other rewards the second time).
-        StorageError: the map has no room.
+    Raises DataError where they are not those of the summary: a function gave other rewards the second time.
     """
     content = Content(summary.fingerprint, rows.n, kinds, summary.digests)
     return _columns_of(content, lambda aside: _write_rows(rows, content, aside), 0, cache)
@@ -115,7 +104,7 @@ def _columns_of(content: Content, write: Write, copies: int, cache: Path | None)
 
 
 def _build(content: Content, write: Write, entry: Path, copies: int) -> None:
-    """Writes the map aside and renames it. The lock of `entry` is held, so what lies aside is a killed process's."""
+    """Write the map aside and rename it. The lock of `entry` is held, so what lies aside is a killed process's."""
     aside = Path(f"{entry}{BUILDING}")
     shutil.rmtree(aside, ignore_errors=True)
     make_room(aside, content.bytes, copies)
@@ -145,7 +134,7 @@ def _write_rows(rows: Rows, content: Content, aside: Path) -> None:
 
 
 def _write_columns(shards: ShardFiles, aside: Path) -> None:
-    """Shards side by side, since a store answers many at once; each has its place in the columns."""
+    """Write shards side by side, since a store answers many at once; each has its place in the columns."""
     with ExitStack() as stack:
         files = {name: stack.enter_context((aside / file_name(name)).open("wb")) for name in shards.kinds}
 
@@ -164,7 +153,7 @@ def _write_columns(shards: ShardFiles, aside: Path) -> None:
 
 
 def _open(entry: Path, content: Content) -> dict[str, np.ndarray] | None:
-    """The map's columns, or None where it is missing, incomplete, or was changed since it was built."""
+    """Map the columns; None where the map is missing, incomplete, or was changed since it was built."""
     held = use(entry)
     if held is None:
         return None
@@ -189,14 +178,14 @@ def _open(entry: Path, content: Content) -> dict[str, np.ndarray] | None:
 
 
 def _plan(entry: Path, content: Content) -> dict[str, Any]:
-    """What tells later whether a map is as it was built. It is not synced to disk, so each machine looks at it once a start."""
+    """Record what tells later whether a map is as it was built. It is not synced, so each machine looks at it once a start."""
     files = {name: [file.stat().st_size, file.stat().st_mtime_ns] for name, file in _files(entry, content).items()}
     size = sum(size for size, _ in files.values())
     return {"version": VERSION, "bytes": size, "rows": content.rows, "boots": [boot()], "files": files}
 
 
 def boot() -> str:
-    """Differs from one start of the machine to the next; where that is not known, from call to call."""
+    """Identify this start of the machine; where that is not known, another value at each call."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -214,7 +203,6 @@ def _map(file: Path, content: Content, name: str, held: Use) -> np.ndarray:
 
 
 def _is_whole(column: np.ndarray, content: Content, name: str) -> bool:
-    """Whether a column whose file was touched still has the bytes that it was built with."""
     return column_digest(digest(column[k : k + BLOCK]) for k in range(0, len(column), BLOCK)) == content.digests[name]
 
 
@@ -223,5 +211,42 @@ def _files(entry: Path, content: Content) -> dict[str, Path]:
 
 
 def file_name(column: str) -> str:
-    """The file of a column: `observation%2Fcamera.raw` for `observation/camera`."""
+    """Name the file of a column: `observation%2Fcamera.raw` for `observation/camera`."""
     return f"{quote(column, safe='')}.raw"
+
+
+_NOTED = 1 << 22  # bytes of a file that a note is kept of; smaller ones are compared anew by every process
+_seen: dict[Path, Any] = {}
+
+
+def check_once(path: Path, shard: Shard, label: str) -> None:
+    """Compare a local shard with its SHA-256 unless that was done since the file was touched. Raises DataError."""
+    check_file(path, shard, label, verify=False)
+    if _seen.get(path) == (now := _state(path, shard)):
+        return
+    if shard.bytes < _NOTED or _noted(path) != now:
+        check_file(path, shard, label, verify=True)
+        note_seen(path, shard)
+    _seen[path] = now
+
+
+def note_seen(path: Path, shard: Shard) -> None:
+    """Note that a local shard is what was written, for `check_once`."""
+    _seen[path] = now = _state(path, shard)
+    if shard.bytes >= _NOTED:
+        with suppress(OSError, D3rayError):  # a cache that cannot be written: others compare it anew
+            write_atomically(_note(path), json.dumps(now).encode())
+
+
+def _state(path: Path, shard: Shard) -> list[Any]:
+    found = path.stat()
+    return [str(path), shard.sha256, found.st_size, found.st_mtime_ns, found.st_ino, boot()]
+
+
+def _noted(path: Path) -> Any:
+    with suppress(OSError, ValueError, D3rayError):
+        return parse_json(_note(path).read_bytes())
+
+
+def _note(path: Path) -> Path:
+    return cache_folder() / f"{hashlib.sha256(str(path).encode()).hexdigest()[:32]}.seen"

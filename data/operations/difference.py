@@ -47,7 +47,7 @@ class Difference:
 
     @property
     def same(self) -> bool:
-        """Whether rows, spaces and environment are the same."""
+        """True where rows, spaces and environment are the same."""
         return self.fingerprints[0] == self.fingerprints[1] and not self.spec and self.environment is None
 
 
@@ -92,7 +92,7 @@ def _environment(dataset: Recording) -> Any:
 
 
 def _unlike(a: dict[str, Any], b: dict[str, Any], above: str = "") -> dict[str, Pair]:
-    """What differs between two nested mappings, by dotted name."""
+    """Collect what differs between two nested mappings, by dotted name."""
     found: dict[str, Pair] = {}
     for name in [*a, *(name for name in b if name not in a)]:
         left, right, label = a.get(name), b.get(name), f"{above}{name}"
@@ -128,7 +128,7 @@ class _Seen:
     first: tuple[int, Any, Any] | None = None
 
     def add(self, one: np.ndarray, other: np.ndarray, start: int) -> None:
-        """Rows from number `start` on. NaN is like NaN, as it is for a digest."""
+        """Compare rows from number `start` on. NaN is like NaN, as it is for a digest."""
         equal = one == other
         if one.dtype.kind == "f":
             equal |= np.isnan(one) & np.isnan(other)
@@ -149,7 +149,7 @@ def _described(name: str, found: _Seen, both: tuple[Recording, Recording], n: in
 
 
 def _place(dataset: Recording, row: int) -> tuple[int, int]:
-    """Episode and step of a logical row."""
+    """Return episode and step of a logical row."""
     ends = np.cumsum(dataset.episodes.steps + 1)
     episode = int(np.searchsorted(ends, row, side="right"))
     return episode, row - (int(ends[episode - 1]) if episode else 0)

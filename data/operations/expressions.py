@@ -50,15 +50,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 
 
 class Expression:
-    """An expression that was parsed.
-
-    Args:
-        text: as it was written.
-        known: the names that it may use.
-
-    Raises:
-        ConfigError: it is no expression, has something that is not allowed here, or a name that is not known; the nearest is named.
-    """
+    """A parsed expression over names that are known. Raises ConfigError, which names the nearest name."""
 
     def __init__(self, text: str, known: Collection[str]) -> None:
         self.text = text
@@ -75,12 +67,12 @@ class Expression:
             raise ConfigError(f"{text[:40]!r} … is nested too deeply.") from None
 
     def __call__(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
-        """What it comes to for arrays [n] (or [n, …] where it has subscripts) by name: an array, or one number for all."""
+        """Work it out for arrays [n] (or [n, …] where it has subscripts) by name: an array, or one number for all."""
         with np.errstate(all="ignore"):
             return np.asarray(self._work_out(self._tree, values))
 
     def condition(self, values: Mapping[str, np.ndarray], n: int) -> np.ndarray:
-        """[n] bool. Raises ConfigError: it is a number, not a condition."""
+        """Work it out to [n] bool. Raises ConfigError where it is a number."""
         found = self(values)
         if found.dtype != np.bool_:
             raise ConfigError(f"{self.text!r} is a number, not a condition; compare it with something, as in 'return > 100'.")
@@ -126,7 +118,7 @@ class Expression:
         return values[name]
 
     def _part(self, node: ast.expr, values: Mapping[str, np.ndarray]) -> Any:
-        """What a subscript looks into: an array, or the arrays of a dict."""
+        """Return what a subscript looks into: an array, or the arrays of a dict."""
         match node:
             case ast.Name(id=name) if name not in values:
                 return {key.removeprefix(f"{name}/"): value for key, value in values.items() if key.startswith(f"{name}/")}
@@ -155,12 +147,12 @@ class Expression:
 
 
 def _number(value: Any) -> Any:
-    """As float64, flags as 0 and 1, so that every operation has a meaning and none overflows."""
+    """Convert to float64, flags to 0 and 1, so that every operation has a meaning and none overflows."""
     return np.asarray(value, np.float64)
 
 
 def _check(tree: ast.expr, text: str, known: Collection[str]) -> frozenset[str]:  # noqa: PLR0912 - a case for each kind of node
-    """The names in a tree that has nothing else than what is allowed."""
+    """Collect the names in a tree, and refuse what is not allowed."""
     if _depth(tree) > _DEEPEST:
         raise RecursionError
     names: set[str] = set()
@@ -205,7 +197,7 @@ def _depth(tree: ast.expr) -> int:
 
 
 def _check_texts(tree: ast.expr, text: str) -> None:
-    """Quoted text is a key in a subscript and nothing else; a whole number must fit a float."""
+    """Refuse quoted text that is no key in a subscript, and whole numbers that fit no float."""
     keys = {id(node.slice) for node in ast.walk(tree) if isinstance(node, ast.Subscript)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and id(node) not in keys:
@@ -218,7 +210,6 @@ def _check_texts(tree: ast.expr, text: str) -> None:
 
 
 def _said(name: str) -> str:
-    """With the word as it was written."""
     return re.sub(rf"\b{_RETURN}\b", "return", name)
 
 

@@ -19,20 +19,14 @@ from ..folder import Folder
 from ..recording import Derivation, Recording
 from ..spec import Box, Dict, Discrete, Leaf, MultiBinary, MultiDiscrete, ObservationSpace, Spec, Tuple, kinds_text
 from ..storage.episode_table import EpisodeTable
-from ..storage.memory import read_only
-from ..storage.rows import JoinedRows, Table
-from ..storage.scan import Summary, scan_blocks, summarise_scans
+from ..storage.fingerprint import Summary, scan_blocks, summarise_scans
+from ..storage.rows import JoinedRows, Table, read_only
 from ..storage.schema import Kinds, check_alike
 from .selection import shuffled
 
 
 class Joined:
-    """The rows of several datasets, one dataset after the other.
-
-    Args:
-        parts: datasets with the same columns.
-        spec: the spaces of all.
-    """
+    """The rows of several datasets with the same columns, one dataset after the other."""
 
     def __init__(self, parts: Sequence[Recording], spec: Spec) -> None:
         self.parts, self._spec = tuple(parts), spec
@@ -47,7 +41,6 @@ class Joined:
         )
 
     def summary(self) -> Summary:
-        """Of all of these rows, measured once."""
         return self._summary
 
     @cached_property
@@ -56,21 +49,18 @@ class Joined:
 
     @property
     def kinds(self) -> Kinds:
-        """The columns' types and entry shapes."""
         return self.parts[0].kinds
 
     @property
     def folders(self) -> tuple[Folder, ...]:
-        """The dataset folders of all parts."""
         return tuple({id(folder): folder for part in self.parts for folder in part.folders}.values())
 
     @property
     def in_memory(self) -> bool:
-        """Whether some part lies in memory only."""
         return any(part.source.in_memory for part in self.parts)
 
     def columns(self) -> Columns:
-        """In memory where all parts are, else a node map. Raises as `node_map`."""
+        """Return the columns in memory where all parts are, else as a node map."""
         return self._columns
 
     @cached_property
@@ -83,16 +73,14 @@ class Joined:
         return node_map_of_rows(rows, self.kinds, self.summary())
 
     def table(self, *, in_order: bool) -> Table:
-        """The parts' rows."""
         return JoinedRows([part.rows(in_order=in_order) for part in self.parts])
 
     def in_place(self) -> Table:
-        """The parts' rows, in any order. Raises DataError as a folder's."""
         return JoinedRows([part.in_place() for part in self.parts])
 
 
 def concat(datasets: Sequence[Recording], name: str | None, derivation: Derivation | None = None) -> Recording:
-    """See `Dataset.concat`; `derivation` says so where it is part of another operation."""
+    """Concatenate; `derivation` says of which other operation it is a part. See `Dataset.concat`."""
     if not datasets:
         raise DataError("Nothing to put together: there is no dataset.")
     datasets = [dataset.snapshot() for dataset in datasets]
@@ -101,7 +89,7 @@ def concat(datasets: Sequence[Recording], name: str | None, derivation: Derivati
     source = Joined([piece for dataset in datasets for piece in _pieces(dataset)], spec)
     return Recording(
         source,
-        Episodes.of(source.episodes, source, spec),
+        Episodes(source.episodes, source, spec),
         name=name or " + ".join(dataset.name for dataset in datasets),
         spec=spec,
         environment=environments[0] if all(e == environments[0] for e in environments) else None,
@@ -112,19 +100,19 @@ def concat(datasets: Sequence[Recording], name: str | None, derivation: Derivati
 
 
 def _pieces(dataset: Recording) -> Sequence[Recording]:
-    """The parts of a dataset that is all of several, so that what is put together step by step does not nest; else itself."""
+    """Return the parts of a dataset that is all of several, so that joining step by step does not nest; else itself."""
     source = dataset.source
     return source.parts if isinstance(source, Joined) and dataset.is_whole else (dataset,)
 
 
 def _parents(dataset: Recording) -> tuple[Recording, ...]:
-    """What it was put together of, so that what is put together step by step keeps no step's columns; else itself."""
+    """Return what it was joined of, so that joining step by step keeps no step's columns; else itself."""
     derivation = dataset.derivation
     return derivation.parents if derivation is not None and derivation.operation == "concat" else (dataset,)
 
 
 def _common_spec(datasets: Sequence[Recording]) -> Spec:
-    """What all say; where spaces differ, one that holds all of them."""
+    """Return what all say; where spaces differ, one that holds all of them."""
     spec = datasets[0].spec
     for dataset in datasets[1:]:
         if dataset.spec != spec:
@@ -135,7 +123,7 @@ def _common_spec(datasets: Sequence[Recording]) -> Spec:
 
 
 def _hull(a: ObservationSpace, b: ObservationSpace) -> ObservationSpace:
-    """A space that holds two, whose columns are alike: boxes without bounds where these differ, the larger numbers."""
+    """Return a space that holds two with like columns: boxes without bounds where these differ, the larger numbers."""
     if not isinstance(a, Dict | Tuple) and not isinstance(b, Dict | Tuple):
         names = {"names": _common_names(a.names, b.names)}
         a, b = a.model_copy(update=names), b.model_copy(update=names)
@@ -160,7 +148,7 @@ def _hull(a: ObservationSpace, b: ObservationSpace) -> ObservationSpace:
 
 
 def _common_names(a: tuple[str, ...] | None, b: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """What entries are called where one or both say it; nothing where they call them otherwise."""
+    """Return what entries are called where one or both say it; nothing where they call them otherwise."""
     if a is None or b is None or a == b:
         return a or b
     if sorted(a) == sorted(b):
@@ -179,7 +167,6 @@ def mix(
     seed: int,
     name: str | None,
 ) -> Recording:
-    """See `Dataset.mix`."""
     weights = np.asarray(shares, np.float64)
     if len(datasets) != len(weights) or len(weights) < 2:
         raise ConfigError(f"A mix of {len(datasets)} datasets was given {len(weights)} shares; it takes two or more of each.")
@@ -203,7 +190,7 @@ def mix(
 
 
 def _about(dataset: Recording, wanted: float, seed: int, k: int) -> np.ndarray:
-    """Episodes drawn without replacement, in their order, with as nearly `wanted` transitions as whole episodes make."""
+    """Draw episodes without replacement, in their order, with as nearly `wanted` transitions as whole episodes make."""
     order = shuffled(dataset.n_episodes, seed, f"mix {k}")
     have = np.cumsum(dataset.episodes.steps[order])
     n = int(np.searchsorted(have, wanted)) + 1  # the first so many have enough

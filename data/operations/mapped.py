@@ -54,7 +54,6 @@ class Change:
 
     @property
     def function(self) -> Callable[[Batch], Batch]:
-        """What is called with batches."""
         if self._made is None:
             made: Any = self.given(**self.arguments) if isinstance(self.given, type) else self.given
             self._made = made
@@ -62,7 +61,7 @@ class Change:
         return self._made
 
     def __call__(self, table: StepTable) -> StepTable:
-        """The steps with changed columns. Raises DataError: what the function gives cannot be used."""
+        """Change the columns. Raises DataError where what the function gives cannot be used."""
         found = [self._changed(table.slice(*part)) for part in _by_rows(table.steps, self.batch_size)]
         check_alike([kinds_of(part.columns) for part in found])
         return replace(found[0] if len(found) == 1 else concat_steps(found), cuts=table.cuts)
@@ -128,7 +127,7 @@ def map_batches(
 
 
 def kept_spaces(dataset: Recording, kinds: Kinds, largest: Largest) -> Spec:
-    """The dataset's spaces where columns have the types and shapes that they had; other spaces are inferred, without bounds."""
+    """Keep the dataset's spaces where columns have the same types and shapes; others are inferred, without bounds."""
     spec, before = infer_spec(kinds, largest), dataset.kinds
 
     def stays(root: str) -> bool:
@@ -139,14 +138,13 @@ def kept_spaces(dataset: Recording, kinds: Kinds, largest: Largest) -> Spec:
 
 
 def said(change: Change, dataset: Recording) -> Derivation:
-    """How provenance tells of it."""
     parameters = {"function": say_function(change.given), "batch_size": change.batch_size, "batch_format": change.batch_format}
     arguments = {"arguments": {name: str(value) for name, value in change.arguments.items()}} if change.arguments else {}
     return Derivation("map_batches", parameters | arguments, (dataset,))
 
 
 def _by_rows(steps: np.ndarray, rows: int) -> Iterator[tuple[int, int]]:
-    """Ranges of episodes of at most `rows` rows each, or one episode."""
+    """Range over episodes of at most `rows` rows together, or one episode."""
     ends, start = np.concatenate([[0], np.cumsum(steps + 1)]), 0
     cuts: list[int] = [0]
     while start < len(steps):
@@ -160,7 +158,6 @@ def _is_part(name: str) -> bool:
 
 
 def _column(name: str, values: Any, before: np.ndarray | None, closing: np.ndarray) -> np.ndarray:
-    """A column as a table has it."""
     column = as_array(f"The new column {name!r}", values)
     if column.dtype.kind not in "biuf" or column.ndim == 0 or len(column) != len(closing):
         seen = f"{column.dtype} {list(column.shape)}"

@@ -10,7 +10,7 @@ import inspect
 import mmap
 import tempfile
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,7 @@ from ..folder import Folder
 from ..recording import Derivation, Recording, say_function
 from ..storage.checks import as_array
 from ..storage.files import storage_errors
-from ..storage.memory import read_only
-from ..storage.rows import BLOCK, Table, ranges
+from ..storage.rows import BLOCK, Table, ranges, read_only
 from ..storage.schema import Kinds
 from .expressions import Expression
 
@@ -41,15 +40,7 @@ _OF_EPISODE = ("step", "steps", "return", "episode")
 
 
 class Transform:
-    """Rewards from the columns of transitions: an expression, the name of one, or a function.
-
-    Args:
-        reward: see `Dataset.relabel`.
-        kinds: the columns that there are.
-
-    Raises:
-        ConfigError: it cannot be used; a name in it is not known.
-    """
+    """Rewards from the columns of transitions: an expression, the name of one, or a function. Raises ConfigError."""
 
     def __init__(self, reward: Reward, kinds: Kinds) -> None:
         self._known = {*(name.split("/")[0] for name in kinds if name != "closing"), *_FIELDS, *_OF_EPISODE}
@@ -65,7 +56,7 @@ class Transform:
         self._try(kinds)
 
     def _parameters(self, function: Callable[..., Any]) -> tuple[str, ...] | None:
-        """The fields that a function asks for by name; None: it takes the four, in order."""
+        """Return the fields that a function asks for by name; None: it takes the four, in order."""
         try:
             names = tuple(inspect.signature(function).parameters)
         except (TypeError, ValueError):
@@ -81,7 +72,7 @@ class Transform:
         return None
 
     def __call__(self, fields: Mapping[str, np.ndarray], n: int) -> np.ndarray:
-        """[n] float32, from fields [n, …] by name."""
+        """Work out [n] float32 from fields [n, …] by name."""
         if self.expression is not None:
             found = self.expression(fields)
         else:
@@ -97,7 +88,7 @@ class Transform:
             return np.broadcast_to(found, (n,)).astype(np.float32)
 
     def _try(self, kinds: Kinds) -> None:
-        """An expression on one row of zeros, so that a wrong subscript is said before any work."""
+        """Try an expression on one row of zeros, so that a wrong subscript is said before any work."""
         if self.expression is not None:
             fields = {name: np.zeros((1, *shape), dtype) for name, (dtype, shape) in kinds.items()}
             following = {f"next_{name}": value for name, value in fields.items() if name.split("/")[0] == "observation"}
@@ -109,15 +100,9 @@ class Transform:
 
 
 class RelabelledRows:
-    """Rows of a table with other rewards. Picklable where the table and the function are.
+    """Rows of a table with other rewards, zeros outside the episodes. Picklable where the table and the function are.
 
-    Args:
-        table: with the rewards as they were.
-        episodes: whose rewards are worked out; other rows have zeros.
-        kinds: the table's columns.
-        transform: what makes rewards.
-        in_order: whether rows are asked for in order; if not, all rewards are worked out at once.
-        on_disk: whether these then lie in an unnamed file of the cache folder instead of memory.
+    Where rows are not asked for in order all rewards are worked out at once, `on_disk` into an unnamed file of the cache folder.
     """
 
     def __init__(
@@ -130,8 +115,8 @@ class RelabelledRows:
         self._block: tuple[int, np.ndarray] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        given = (self._table, self._episodes, self._kinds, self._transform)
-        return _relabelled_rows, (*given, self._in_order, self._on_disk)
+        made = partial(RelabelledRows, in_order=self._in_order, on_disk=self._on_disk)
+        return made, (self._table, self._episodes, self._kinds, self._transform)
 
     def names(self) -> list[str]:
         return self._table.names()
@@ -159,7 +144,7 @@ class RelabelledRows:
 
     @cached_property
     def whole(self) -> np.ndarray:
-        """[n] float32: all rewards; mapped from an unnamed file of the cache folder where columns are on disk."""
+        """All rewards, [n] float32, mapped from an unnamed file of the cache folder where columns are on disk."""
         blocks = (self._rewards(k) for k in range(-(-self.n // self._rows_at_once)))
         if not self._on_disk:
             return read_only(np.concatenate([np.zeros(0, np.float32), *blocks]))
@@ -173,7 +158,7 @@ class RelabelledRows:
             return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.float32)
 
     def _rewards(self, k: int) -> np.ndarray:
-        """Block `k` of the rewards, with zeros in closing rows and outside the episodes."""
+        """Return block `k` of the rewards, with zeros in closing rows and outside the episodes."""
         if self._block is None or self._block[0] != k:
             self._block = k, self._work_out(k * self._rows_at_once, min((k + 1) * self._rows_at_once, self.n))
         return self._block[1]
@@ -203,10 +188,6 @@ class RelabelledRows:
         return [name for name in self._kinds if name.split("/")[0] in wanted]
 
 
-def _relabelled_rows(table: Any, episodes: Any, kinds: Kinds, transform: Any, in_order: bool, on_disk: bool) -> RelabelledRows:
-    return RelabelledRows(table, episodes, kinds, transform, in_order=in_order, on_disk=on_disk)
-
-
 class _Spans:
     """Where episodes lie, in the order of their rows, with what expressions may ask of them."""
 
@@ -217,7 +198,7 @@ class _Spans:
         self.returns = episodes.returns[order] if returns else None
 
     def between(self, start: int, stop: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Rows [n] of transitions from `start` to `stop - 1`, and what each one's episode says."""
+        """Return rows [n] of transitions from `start` to `stop - 1`, and fields of each one's episode."""
         ends = self.first + self.steps
         i, j = int(np.searchsorted(ends, start, side="right")), int(np.searchsorted(self.first, stop))
         low, high = np.maximum(self.first[i:j], start), np.minimum(ends[i:j], stop)
@@ -235,17 +216,14 @@ class Relabelled:
 
     @property
     def kinds(self) -> Kinds:
-        """Those of the source."""
         return self._source.kinds
 
     @property
     def folders(self) -> tuple[Folder, ...]:
-        """Those of the source."""
         return self._source.folders
 
     @property
     def in_memory(self) -> bool:
-        """As the source."""
         return self._source.in_memory
 
     @cached_property
@@ -253,7 +231,7 @@ class Relabelled:
         return _Spans(self._episodes, returns="return" in self._transform.names)
 
     def columns(self) -> Columns:
-        """The source's, and new rewards: in memory where the source is, else mapped from an unnamed file (4 bytes a row)."""
+        """Return the source's columns with new rewards: in memory where the source is, else mapped from an unnamed file."""
         return self._columns
 
     @cached_property
@@ -265,11 +243,10 @@ class Relabelled:
         return self._rows(self._source.table(in_order=True), in_order=True)
 
     def table(self, *, in_order: bool) -> Table:
-        """The source's rows, rewards worked out as they are read."""
         return self._rows(self._source.table(in_order=in_order), in_order=in_order)
 
     def in_place(self) -> Table:
-        """The source's rows, in any order; the rewards of all are worked out at once. Raises DataError as a folder's."""
+        """Open the rows in any order; all rewards are worked out at once. Raises DataError as a folder's."""
         return self._rows(self._source.in_place(), in_order=False)
 
     def _rows(self, table: Table, *, in_order: bool) -> RelabelledRows:
@@ -277,7 +254,7 @@ class Relabelled:
         return RelabelledRows(table, self._spans, self.kinds, self._transform, in_order=in_order, on_disk=on_disk)
 
     def returns(self) -> np.ndarray:
-        """[E] float64: sums of the new rewards of the episodes, which are all worked out for it."""
+        """Sum the new rewards of each episode, [E] float64; all are worked out for it."""
         rewards, episodes = self._whole.whole, self._episodes
         ends = np.cumsum(episodes.steps)
         found = [np.zeros(0)]
@@ -311,7 +288,7 @@ def relabel(dataset: Recording, reward: Reward) -> Recording:
     said = reward if isinstance(reward, str) else say_function(reward)
     return Recording(
         source,
-        Episodes.of(dataset.episodes, source, dataset.spec, source.returns),
+        Episodes(dataset.episodes, source, dataset.spec, source.returns),
         name=f"{dataset.name} (relabelled)",
         spec=dataset.spec,
         environment=dataset.environment,
@@ -321,7 +298,7 @@ def relabel(dataset: Recording, reward: Reward) -> Recording:
 
 
 def _field(fields: Mapping[str, np.ndarray], name: str) -> Any:
-    """A field as a function gets it: dicts of observations as dicts."""
+    """Return a field as a function gets it: dicts of observations as dicts."""
     prefix = "next_" if name == "next_observation" else ""
     if name in ("observation", "next_observation"):
         return observations_of({key.removeprefix(prefix): v for key, v in fields.items() if key.startswith(name)}, slice(None))

@@ -23,17 +23,11 @@ FIELDS = ("return", "steps", "terminated", "truncated", "final_recorded", "episo
 
 
 def keep(dataset: Recording, condition: Keep) -> Recording:
-    """The episodes that satisfy a condition, in their order.
+    """Keep the episodes that satisfy a condition, in their order.
 
-    Args:
-        dataset: of which.
-        condition: an expression over the fields of an episode: `return` (undiscounted sum of rewards), `steps`, `terminated`,
-            `truncated`, `final_recorded` and `episode` (its number, from 0), as in `return > 100 and steps >= 50 and terminated`;
-            see `expressions`. Or a function of an `Episode`, which is called for each, now.
-
-    Raises:
-        ConfigError: the expression cannot be used.
-        DataError: no episode satisfies it.
+    It is an expression over the fields of an episode: `return` (undiscounted sum of rewards), `steps`, `terminated`, `truncated`,
+    `final_recorded` and `episode` (its number, from 0), as in `return > 100 and steps >= 50 and terminated`; see `expressions`. Or
+    a function of an `Episode`, which is called for each, now. Raises ConfigError, or DataError where no episode satisfies it.
     """
     episodes = dataset.episodes
     if isinstance(condition, str):
@@ -48,7 +42,7 @@ def keep(dataset: Recording, condition: Keep) -> Recording:
 
 
 def episode_fields(episodes: Episodes, names: frozenset[str] | Sequence[str] = FIELDS) -> dict[str, np.ndarray]:
-    """[E] each: what expressions over episodes may use, of it what `names` says."""
+    """Return those of the fields of episodes, [E] each, that `names` says."""
     fields: dict[str, Callable[[], np.ndarray]] = {
         "return": lambda: episodes.returns,
         "steps": lambda: episodes.steps,
@@ -61,11 +55,7 @@ def episode_fields(episodes: Episodes, names: frozenset[str] | Sequence[str] = F
 
 
 def take(dataset: Recording, which: int | Sequence[int] | np.ndarray) -> Recording:
-    """The first so many episodes, or those with the given numbers, in the order given.
-
-    Raises:
-        ConfigError: there is no such episode, one is given twice, or none is asked for.
-    """
+    """Keep the first so many episodes, or those with the given numbers, in the order given. Raises ConfigError."""
     n = dataset.n_episodes
     if isinstance(which, Integral):
         if not 1 <= int(which) <= n:
@@ -84,20 +74,15 @@ def take(dataset: Recording, which: int | Sequence[int] | np.ndarray) -> Recordi
 
 
 def shuffle(dataset: Recording, seed: int) -> Recording:
-    """All episodes in an order that the seed decides, the same on any machine."""
+    """Put all episodes in an order that the seed decides, the same on any machine."""
     return dataset.view(shuffled(dataset.n_episodes, seed, "shuffle"), f"{dataset.name} (shuffled)", "shuffle", {"seed": seed})
 
 
 def top(dataset: Recording, fraction: float, by: Literal["episodes", "transitions"]) -> Recording:
-    """The episodes of the highest returns, in their order; of equal returns the earlier one comes first.
+    """Keep the episodes of the highest returns, in their order; of equal returns the earlier one comes first.
 
-    Args:
-        dataset: of which.
-        fraction: of it, above 0 and at most 1; one episode is kept at least.
-        by: what the share is of, see `best_episodes`.
-
-    Raises:
-        ConfigError: fraction is no share, or `by` is something else.
+    `fraction` of the dataset is above 0 and at most 1, and one episode is kept at least; `by` says what it is a share of, see
+    `best_episodes`. Raises ConfigError.
     """
     if not 0 < fraction <= 1:
         raise ConfigError(f"top is {fraction}; it is a share of the dataset, above 0 and at most 1.")
@@ -109,17 +94,11 @@ def top(dataset: Recording, fraction: float, by: Literal["episodes", "transition
 
 
 def split(dataset: Recording, shares: float | Sequence[float], seed: int) -> tuple[Recording, ...]:
-    """Parts of the episodes that have none in common, each in their order.
+    """Split episodes into parts that have none in common, each in their order.
 
-    Args:
-        dataset: what is split.
-        shares: one number: train and test, of which test has this share. Several that add up to 1: as many parts, in this order.
-            Each part gets one episode at least.
-        seed: the same seed gives the same split, on any machine.
-
-    Raises:
-        ConfigError: these are no such shares.
-        DataError: there are fewer episodes than parts.
+    `shares` is one number, the test's share of train and test, or several that add up to 1, for as many parts in this order, of one
+    episode at least. The same seed gives the same split, on any machine. Raises ConfigError for other shares, DataError where there
+    are fewer episodes than parts.
     """
     n, order = dataset.n_episodes, shuffled(dataset.n_episodes, seed, "split")
     if isinstance(shares, int | float):
@@ -141,7 +120,7 @@ def split(dataset: Recording, shares: float | Sequence[float], seed: int) -> tup
 
 
 def _cuts(shares: list[float], n: int, name: str) -> np.ndarray:
-    """Where to cut n shuffled episodes so that every part has one."""
+    """Cut n shuffled episodes so that every part has one."""
     if len(shares) < 2 or not all(0 < share < 1 for share in shares) or abs(sum(shares) - 1) > 1e-6:
         raise ConfigError(f"The shares of a split are {shares}; give two or more above 0 that add up to 1.")
     if n < len(shares):
@@ -152,12 +131,7 @@ def _cuts(shares: list[float], n: int, name: str) -> np.ndarray:
 
 
 def folds(dataset: Recording, k: int, seed: int) -> Iterator[tuple[Recording, Recording]]:
-    """Pairs of train and test, k of them; every episode is in one test part.
-
-    Raises:
-        ConfigError: k is below 2.
-        DataError: there are fewer episodes than folds.
-    """
+    """Yield pairs of train and test, k of them; every episode is in one test part. Raises ConfigError or DataError of such a k."""
     if k < 2:
         raise ConfigError(f"The number of folds is {k}; it is 2 or more.")
     if dataset.n_episodes < k:
@@ -175,7 +149,7 @@ def folds(dataset: Recording, k: int, seed: int) -> Iterator[tuple[Recording, Re
 
 
 def shuffled(n: int, seed: int, purpose: str) -> np.ndarray:
-    """[n] int64: 0 … n - 1 in an order that (seed, purpose) decides."""
+    """Put 0 … n - 1 in an order that (seed, purpose) decides: [n] int64."""
     from ..random import bits, fold, root_key
 
     return np.argsort(bits(fold(root_key(seed), purpose), n).numpy(), kind="stable")

@@ -131,7 +131,7 @@ class ReplayBuffer:
         env: int = 0,
         **extra: Any,
     ) -> None:
-        """One step of one environment, 0 … n_envs - 1; arguments as `append`'s without their first axis."""
+        """Append one step of one environment, 0 … n_envs - 1; arguments as `append`'s without their first axis."""
         if not 0 <= env < self.n_envs:
             raise ConfigError(f"There is no environment {env}; this buffer has {self.n_envs}, counted from 0.")
         single = {name: one(value) for name, value in extra.items()}
@@ -192,7 +192,7 @@ class ReplayBuffer:
             self._cut(e, None if final is None else {name: part[e : e + 1] for name, part in final.items()})
 
     def stop_current_episode(self, env: int = 0, final_observation: Any | None = None) -> None:
-        """Ends the unfinished episode of one environment, if there is one, truncated; see `cut_episodes`."""
+        """Truncate the unfinished episode of one environment, if there is one; see `cut_episodes`."""
         final = None if final_observation is None else columns_of(one(final_observation), self._observation, 1, final=True)
         self._cut(env, final)
 
@@ -202,7 +202,7 @@ class ReplayBuffer:
             self._close(e, final)
 
     def _write(self, rings: slice, values: Mapping[str, Any], *, closing: bool = False, missing: bool = False) -> None:
-        """The next row of each of some rings; what could be drawn only with a row that is overwritten no longer can."""
+        """Write the next row of each of some rings; what could be drawn only with a row that is overwritten no longer can."""
         if queues := (*self._windows.values(), *self._whole.values()):
             for e, slot in self._rings.full(rings):
                 for starts in queues:
@@ -210,7 +210,7 @@ class ReplayBuffer:
         self._rings.write(rings, values, closing=closing, missing=missing)
 
     def _close(self, e: int, final: dict[str, Any] | None) -> None:
-        """Writes the closing row of the open episode, whose last step was just written."""
+        """Write the closing row of the open episode, whose last step was just written."""
         rings, last = self._rings, self._rings.last(e)
         first, terminated = int(rings.open[e]), bool(self.columns["terminated"][last])
         seen = final or {name: self.columns[name][last : last + 1] for name in self._observation}
@@ -226,7 +226,7 @@ class ReplayBuffer:
                 whole.push(e, rings.slot(e, first), length)
 
     def _push(self, starts: Starts, frames: int, e: int, row: int, length: int) -> None:
-        """A window of `length` steps that starts at a row is complete; it may be drawn if all of its frames are still there."""
+        """Offer a complete window of `length` steps for drawing, if all of its frames are still there."""
         slot = self._rings.slot(e, row)
         if row >= self._rings.tail[e] and row - min(int(self._rings.step[slot]), frames - 1) >= self._rings.tail[e]:
             starts.push(e, slot, length)
@@ -239,15 +239,15 @@ class ReplayBuffer:
         return self.whole().n
 
     def n_windows(self, td_steps: int = 1) -> int:
-        """How many transitions may be drawn as n-step windows."""
+        """Count the transitions that may be drawn as n-step windows."""
         return self.windows(td_steps).n
 
     def sample(self, batch_size: int, step: int, seed: int = 0, **options: Any) -> Batch:
-        """Unscaled transitions for a gradient step, a function of (contents, seed, step); options are `TransitionSampler`'s."""
+        """Draw unscaled transitions, a function of (contents, seed, step); options are `TransitionSampler`'s."""
         return self._sampler(TransitionSampler, batch_size, seed, options).sample(step)
 
     def sample_episodes(self, n: int, max_length: int | None = None, *, step: int, seed: int = 0, **options: Any) -> Sequences:
-        """Finished episodes, or random subsequences of at most `max_length` steps; options are `EpisodeSampler`'s."""
+        """Draw finished episodes, or random subsequences of at most `max_length` steps; options are `EpisodeSampler`'s."""
         return self._sampler(EpisodeSampler, n, seed, {"max_length": max_length, **options}).sample(step)
 
     def _sampler(self, kind: Any, batch_size: int, seed: int, options: Mapping[str, Any]) -> Any:
@@ -257,7 +257,7 @@ class ReplayBuffer:
         return self._samplers[key]
 
     def sampler(self, batch_size: int, seed: int | Sequence[int] = 0, **options: Any) -> TransitionSampler:
-        """A sampler of transitions over this buffer: see `TransitionSampler`."""
+        """Make a sampler of transitions over this buffer: see `TransitionSampler`."""
         return TransitionSampler(self, batch_size, seed, **options)
 
     def windows(self, td_steps: int = 1, frames: int = 1, until: Until = "observation", ahead: int = 0) -> Starts:
@@ -274,18 +274,14 @@ class ReplayBuffer:
         return self._windows[key]
 
     def whole(self, bootstrap: bool = False) -> Starts:
-        """The rows at which finished episodes start that are all there; kept up to date likewise.
-
-        Args:
-            bootstrap: Whether the last step of a truncated episode whose final observation is missing is left out.
-        """
+        """Return the rows at which finished episodes that are all there start; `bootstrap` leaves out blind ends."""
         if bootstrap not in self._whole:
             self._whole[bootstrap] = Starts(self._rings.step, self._rings.tail, self.rows)
             self._find_episodes(bootstrap)
         return self._whole[bootstrap]
 
     def _find_windows(self, td_steps: int, frames: int, until: Until, ahead: int) -> None:
-        """Finds anew what `append` would have kept."""
+        """Find anew what `append` would have kept."""
         rings = self._rings
         for e in range(self.n_envs):
             slots = rings.slots(e)
@@ -311,19 +307,16 @@ class ReplayBuffer:
             self._whole[bootstrap].rebuild(e, slots[(ends - steps)[there]], lengths[there])
 
     def _blind(self, slots: np.ndarray, *, acted: bool = False) -> np.ndarray:
-        """Which of a ring's rows, oldest first, are closing rows that nothing may be bootstrapped from, or from its action."""
+        """Mark closing rows of a ring, oldest first, that nothing may be bootstrapped from, or from whose action."""
         terminated = np.roll(self.columns["terminated"][slots], 1)  # of the step before; the oldest row has none and needs none
         return self.columns["closing"][slots] & (self._rings.missing[slots] | acted) & ~terminated
 
     # ---- keeping
 
     def to_dataset(self, name: str = "replay", environment: Environment | None = None) -> Dataset:
-        """What the rings hold, environment after environment, as a dataset in memory (copied).
+        """Copy what the rings hold, environment after environment, to a dataset in memory. Raises DataError where there is nothing.
 
         An unfinished episode ends truncated, its final observation missing. Of a partly overwritten episode the rest stays.
-
-        Raises:
-            DataError: there is no transition.
         """
         from ..dataset import Dataset  # what only trains needs no Arrow
 
@@ -332,7 +325,7 @@ class ReplayBuffer:
         return Dataset.from_steps(steps, name=name, spec=self.spec, environment=environment, provenance=told)
 
     def episode(self, slot: int) -> Episode:
-        """The finished episode whose first row lies at `slot`, copied."""
+        """Copy the finished episode whose first row lies at `slot`."""
         e, rings = slot // self.rows, self._rings
         slots = rings.slots(e)
         rows = slots[int((slots == slot).argmax()) :]
@@ -372,34 +365,30 @@ class ReplayBuffer:
         return found
 
     def after(self, slots: np.ndarray) -> np.ndarray:
-        """The rows of `columns` that have what followed steps at `slots` [..., n_envs]; -1 where that is not written yet."""
+        """Return the rows of `columns` that follow steps at `slots` [..., n_envs]; -1 where that is not written yet."""
         rings, e = self._rings, slots // self.rows
         following = e * self.rows + (slots + 1) % self.rows
         newest = np.array([rings.last(k) for k in range(self.n_envs)])
         return np.where(slots == newest[e], -1, following)
 
     def begins(self, slots: np.ndarray) -> np.ndarray:
-        """Which of the steps at `slots` are their episodes' first, bool."""
+        """Mark which of the steps at `slots` are their episodes' first."""
         return self._rings.step[slots] == 0
 
     def finished_rows(self, env: int = 0, since: int = 0) -> tuple[np.ndarray, int]:
-        """[T] int64: the rows of `columns` with an environment's finished episodes; and `since` of a later call, for new ones."""
+        """Return the rows with an environment's finished episodes, [T] int64; and `since` of a later call, for new ones."""
         return self._rings.finished(env, since)
 
     def current_episode(self, env: int = 0) -> np.ndarray:
-        """[T] int64: the rows of `columns` that hold an environment's unfinished episode, without those that were overwritten."""
+        """Return the rows of `columns` with an environment's unfinished episode, [T] int64, but those that were overwritten."""
         return self._rings.unfinished(env)
 
     def state(self) -> dict[str, np.ndarray]:
-        """All that `load_state` needs, by name. Rows of a ring that is not full are left out; read it before the next `append`."""
+        """Return all that `load_state` needs, by name, without unused rows; read it before the next `append`."""
         return self._rings.state()
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Makes this buffer the one that gave `state`: draws go on as there. The arrays are copied.
-
-        Raises:
-            DataError: it comes from a buffer of another capacity, spec or number of environments.
-        """
+        """Become the buffer that gave `state`, whose arrays are copied: draws go on as there. Raises DataError."""
         self._rings.load_state(state)
         for key in self._windows:  # in place: samplers hold them
             self._find_windows(*key)
@@ -407,20 +396,15 @@ class ReplayBuffer:
             self._find_episodes(bootstrap)
 
     def save(self, path: str | Path) -> None:
-        """Writes the buffer into one file, a NumPy archive, all of it or nothing; `load` makes it again, of its kind."""
+        """Write the buffer into a NumPy archive, all of it or nothing; `load` makes it again, of its kind."""
         save(self, Path(path))
 
     @classmethod
     def load(cls, path: str | Path, **options: Any) -> Self:
-        """The buffer that `save` wrote, of the kind that it was and with its priorities; one from a folder lies in memory now.
+        """Load what `save` wrote, of the kind that it was and with its priorities; one from a folder lies in memory now.
 
-        Args:
-            path: What `save` wrote.
-            **options: Those of a prioritised buffer that a file cannot hold: what is no number or text, a function or a scaler say.
-
-        Raises:
-            StorageError: there is none.
-            DataError: it is damaged, or of a kind that is no `cls`.
-            ConfigError: an option that the file lacks is not given, or another one is.
+        `options` are those of a prioritised buffer that a file cannot hold: what is no number or text, a function or a scaler say.
+        Raises StorageError where there is no file, DataError where it is damaged or of a kind that is no `cls`, ConfigError of
+        options.
         """
         return load(Path(path), cls, options)

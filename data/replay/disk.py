@@ -62,7 +62,7 @@ class DiskColumns:
                 raise DataError(f"The replay buffer in {self.folder} has another {name}: it was made with {plan.get(name)!r}.")
 
     def allocate(self, name: str, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-        """The array of a file: zeros in a new folder, else what is there."""
+        """Map the array of a file: zeros in a new folder, else what is there."""
         path, size = self.folder / f"{quote(name, safe='')}.raw", int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
         with storage_errors("written", path), path.open("r+b" if not self.is_new else "w+b") as file:
             if self.is_new:
@@ -74,7 +74,7 @@ class DiskColumns:
         return np.frombuffer(mapped, dtype).reshape(shape)
 
     def finish(self, told: Mapping[str, Any]) -> None:
-        """Writes the plan of a new folder: without it there is no buffer."""
+        """Write the plan of a new folder: without it there is no buffer."""
         if self.is_new:
             with storage_errors("written", self.folder / PLAN):
                 sync_folder(self.folder)
@@ -82,13 +82,12 @@ class DiskColumns:
             self.is_new = False
 
     def flush(self) -> None:
-        """Waits until everything is on the disk."""
         with storage_errors("written", self.folder):
             for mapped in self._maps:
                 mapped.flush()
 
     def close(self) -> None:
-        """Gives the folder to others. The arrays stay mapped as long as somebody has them; they are not to be written any more."""
+        """Give the folder to others; the arrays stay mapped as long as somebody has them, and are not to be written any more."""
         if self._lock >= 0:
             with contextlib.suppress(OSError):
                 self.flush()
@@ -104,7 +103,7 @@ class DiskColumns:
 
 
 def _reserve(file: BinaryIO, size: int) -> None:
-    """Fills a new file with zeros that have their room: a store into a mapped file that finds none is a SIGBUS."""
+    """Fill a new file with zeros that have their room: a store into a mapped file that finds none is a SIGBUS."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file.fileno(), 0, size)
         return
@@ -114,7 +113,7 @@ def _reserve(file: BinaryIO, size: int) -> None:
 
 
 def read_plan(folder: Path) -> dict[str, Any]:
-    """What the buffer in a folder is. Raises StorageError where there is none, DataError where that cannot be read."""
+    """Read what the buffer in a folder is. Raises StorageError where there is none, DataError where that cannot be read."""
     try:
         plan: Any = parse_json((folder / PLAN).read_bytes())
         return dict(plan)

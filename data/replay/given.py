@@ -14,10 +14,9 @@ from ..storage.checks import as_array
 
 
 def columns_of(observation: Any, spaces: Mapping[str, Leaf], n: int, *, final: bool = False) -> dict[str, np.ndarray]:
-    """Observations of n environments by column, each of shape [n, ...], and their masks where `spaces` has them.
+    """Read observations of n environments by column, each of shape [n, ...], and their masks where `spaces` has them.
 
-    All actions are legal where a mask is not given, and of `final` observations where it has none. Raises DataError where they do
-    not fit the spaces, or no action is legal.
+    All actions are legal where a mask is not given, and of `final` observations where it has none. Raises DataError.
     """
     parts = value_columns(parted(observation) if ACTION_MASK in spaces else bare(observation))
     if ACTION_MASK in spaces:
@@ -36,7 +35,7 @@ def columns_of(observation: Any, spaces: Mapping[str, Leaf], n: int, *, final: b
 
 
 def one(values: Any) -> Any:
-    """Values of one environment with the axis of environments."""
+    """Add the axis of environments to the values of one."""
     if isinstance(values, Masked):
         return Masked(one(values.observation), one(values.action_mask))
     if isinstance(values, Mapping):

@@ -25,7 +25,7 @@ class EpisodicReplayBuffer(ReplayBuffer):
     """A replay buffer whose `sample` draws finished episodes, of which `len` counts those that are all there."""
 
     def sample(self, batch_size: int, step: int, seed: int = 0, **options: Any) -> Sequences:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Whole episodes, or with `max_length` random subsequences; options are `EpisodeSampler`'s."""
+        """Draw whole episodes, or with `max_length` random subsequences; options are `EpisodeSampler`'s."""
         return self.sample_episodes(batch_size, step=step, seed=seed, **options)
 
     def __len__(self) -> int:
@@ -55,7 +55,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self._prioritized, self._last = dict[tuple[int, int], Any](), None
 
     def sample(self, batch_size: int, step: int, seed: int = 0) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """What a gradient step learns from, a `Batch`; of episodes `Sequences`."""
+        """Draw what a gradient step learns from, a `Batch`; of episodes `Sequences`."""
         sampler = self._known(batch_size, seed)
         drawn: Batch | Sequences = sampler.sample(step)
         self._last = sampler, drawn.index
@@ -71,18 +71,14 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         return known[batch_size, seed]
 
     def update_errors(self, errors: Any) -> None:
-        """The errors [B] with which the last that was drawn was learned from.
-
-        Raises:
-            ConfigError: nothing was drawn since the last call.
-        """
+        """Set the errors [B] with which the last draw was learned from. Raises ConfigError without a draw since the last call."""
         if self._last is None:
             raise ConfigError("Errors are those of what was drawn last: sample first.")
         (sampler, index), self._last = self._last, None
         sampler.update(index, torch.as_tensor(errors))
 
     def state(self) -> dict[str, np.ndarray]:
-        """As `ReplayBuffer.state`, with the priorities, where anything was drawn; that errors are awaited is not kept."""
+        """Return the state with the priorities, where anything was drawn; that errors are awaited is not kept."""
         state = super().state()
         for sampler in list(self._prioritized.values())[:1]:
             sampler.priorities.follow()
@@ -90,7 +86,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         return state
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """As `ReplayBuffer.load_state`; without priorities everything is new."""
+        """Load a state; without priorities everything is new."""
         kept = {name.removeprefix(_PRIORITIES): array for name, array in state.items() if name.startswith(_PRIORITIES)}
         super().load_state({name: array for name, array in state.items() if not name.startswith(_PRIORITIES)})
         self._prioritized.clear()
@@ -169,11 +165,11 @@ class PersistentReplayBuffer(ReplayBuffer):
                 self._close(e, None)
 
     def flush(self) -> None:
-        """Waits until everything is on the disk."""
+        """Wait until everything is on the disk."""
         self._disk.flush()
 
     def close(self) -> None:
-        """Flushes, and gives the folder to others; the buffer is not to be used any more."""
+        """Flush, and give the folder to others; the buffer is not to be used any more."""
         self._disk.close()
 
 

@@ -17,13 +17,13 @@ FLAGS = ("terminated", "truncated", "closing")
 
 
 def in_memory(name: str, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """Zeros; memory is touched only as it fills."""
+    """Allocate zeros; memory is touched only as it fills."""
     del name
     return np.zeros(shape, dtype)
 
 
 def kinds_of(spaces: Mapping[str, Leaf], floats: Mapping[str, tuple[int, ...]]) -> Kinds:
-    """Of columns that hold values of a space, float64 as `steps_from_arrays` keeps it, and of columns of float32."""
+    """Return the kinds of columns of spaces, float64 as `steps_from_arrays` keeps it, and of columns of float32."""
     kept = {name: (space.shape, "float32" if space.dtype == "float64" else space.dtype) for name, space in spaces.items()}
     return kept | {name: (shape, "float32") for name, shape in floats.items()}
 
@@ -62,7 +62,7 @@ class Rings:
         self.recount()
 
     def recount(self) -> None:
-        """Finds `open` and `n_transitions` in what the columns hold."""
+        """Find `open` and `n_transitions` in what the columns hold."""
         self.n_transitions = 0
         for e in range(self.n_rings):
             slots, head = self.slots(e), int(self.head[e])
@@ -71,44 +71,41 @@ class Rings:
             self.open[e] = head - 1 - int(self.step[slots[-1]]) if unfinished else head
 
     def slot(self, e: int, row: int) -> int:
-        """Where a row of a ring lies."""
         return e * self.rows + row % self.rows
 
     def slots(self, e: int, newest: int | None = None) -> np.ndarray:
-        """Where the rows of a ring lie, oldest first; of the newest so many, or all."""
+        """Return where the rows of a ring lie, oldest first; of the newest so many, or all."""
         head, tail = int(self.head[e]), int(self.tail[e])
         return e * self.rows + np.arange(tail if newest is None else max(tail, head - newest), head) % self.rows
 
     def unfinished(self, e: int) -> np.ndarray:
-        """Where the rows of a ring's unfinished episode lie, oldest first; those that were overwritten are left out."""
+        """Return where the rows of a ring's unfinished episode lie, oldest first, but those that were overwritten."""
         return e * self.rows + np.arange(max(int(self.open[e]), int(self.tail[e])), int(self.head[e])) % self.rows
 
     def finished(self, e: int, since: int) -> tuple[np.ndarray, int]:
-        """Where rows of a ring's finished episodes lie, from the number `since` on, as far as they are there; and the next one."""
+        """Return where a ring's finished episodes lie from row `since` on, as far as they are there; and the next row."""
         stop = int(self.open[e])
         return e * self.rows + np.arange(max(since, int(self.tail[e])), stop) % self.rows, stop
 
     def last(self, e: int) -> int:
-        """Where the latest row of a ring lies."""
         return self.slot(e, int(self.head[e]) - 1)
 
     def newest(self, n: int) -> np.ndarray | None:
-        """[n, rings] int64: where the newest n rows of every ring lie, oldest first; None where one has fewer."""
+        """Return where the newest n rows of every ring lie, oldest first, [n, rings] int64; None where one has fewer."""
         if (self.head - self.tail < n).any():
             return None
         return self._first + (self.head - np.arange(n, 0, -1)[:, None]) % self.rows
 
     def is_open(self, e: int) -> bool:
-        """Whether an episode is unfinished."""
         return bool(self.head[e] > self.open[e])
 
     def full(self, rings: slice) -> list[tuple[int, int]]:
-        """Those of some rings that have no room, each with the slot of the row that its next one overwrites."""
+        """List those of some rings that have no room, each with the slot of the row that its next one overwrites."""
         full = np.flatnonzero(self.head[rings] - self.tail[rings] >= self.rows) + rings.start
         return [(e, self.slot(e, int(self.head[e]))) for e in full.tolist()]
 
     def write(self, rings: slice, values: Mapping[str, Any], *, closing: bool = False, missing: bool = False) -> None:
-        """The next row of each of some rings, [n, ...] by column. Columns that `values` leaves out become zero."""
+        """Write the next row of each of some rings, [n, ...] by column. Columns that `values` leaves out become zero."""
         if (n := rings.stop - rings.start) == 1:
             slot = self.slot(rings.start, int(self.head[rings.start]))
             at: Any = slice(slot, slot + 1)
@@ -128,11 +125,7 @@ class Rings:
             self.open[rings] = self.head[rings]
 
     def steps(self, observations: tuple[str, ...]) -> StepTable:
-        """What the rings hold, one after the other, copied; `observations` are the columns that a missing end repeats.
-
-        Raises:
-            DataError: there is no transition.
-        """
+        """Copy what the rings hold, one after the other; a missing end repeats the columns `observations`. Raises DataError."""
         if not self.n_transitions:
             raise DataError("The replay buffer holds no transition yet.")
         parts: list[dict[str, np.ndarray]] = []
@@ -162,21 +155,17 @@ class Rings:
         return own | {f"column/{name}": column for name, column in self.columns.items()}
 
     def _by_ring(self, array: np.ndarray) -> np.ndarray:
-        """[n_rings, rows, ...], a view."""
+        """View an array as [n_rings, rows, ...]."""
         return array.reshape(self.n_rings, self.rows, *array.shape[1:])
 
     def state(self) -> dict[str, np.ndarray]:
-        """All that `load_state` needs, by name; rows of rings that are not full are left out."""
+        """Return all that `load_state` needs, by name, without rows of rings that are not full."""
         filled = min(int(self.head.max()), self.rows)
         state = {name: np.ascontiguousarray(self._by_ring(array)[:, :filled]) for name, array in self._arrays().items()}
         return state | {"head": self.head.copy(), "tail": self.tail.copy()}
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Makes these the rings that gave `state`. The arrays are copied.
-
-        Raises:
-            DataError: it comes from rings of another size, number or kind.
-        """
+        """Become the rings that gave `state`, whose arrays are copied. Raises DataError where that is of other rings."""
         arrays, counters = self._arrays(), {"head", "tail"}
         if wrong := arrays.keys() ^ (state.keys() - counters) | counters - state.keys():
             raise DataError(f"This is no state of such a replay buffer: {min(wrong)!r} does not fit.")

@@ -28,13 +28,9 @@ class Saved(Protocol):
     extra: dict[str, tuple[int, ...]]
     options: Mapping[str, Any]
 
-    def state(self) -> dict[str, np.ndarray]:
-        """Its arrays, by name."""
-        ...
+    def state(self) -> dict[str, np.ndarray]: ...
 
-    def load_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Takes them over."""
-        ...
+    def load_state(self, state: Mapping[str, np.ndarray]) -> None: ...
 
 
 _B = TypeVar("_B", bound=Saved)
@@ -42,7 +38,7 @@ _KINDS: dict[str, type[Any]] = {}  # by their names, the buffers that lie in mem
 
 
 def saved(kind: type[_B]) -> type[_B]:
-    """A class of buffers that files name; what was made of a class below it is read as this one."""
+    """Register a class of buffers that files name; what was made of a class below it is read as this one."""
     _KINDS[kind.__name__] = kind
     return kind
 
@@ -57,13 +53,13 @@ class Described(NamedTuple):
 
 
 def describe(capacity: int, spec: Spec, n_envs: int, extra: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    """What makes an empty buffer, as JSON has it."""
+    """Describe an empty buffer as JSON."""
     shapes = {name: list(shape) for name, shape in extra.items()}
     return {"version": VERSION, "capacity": capacity, "n_envs": n_envs, "spec": spec.model_dump(mode="json"), "extra": shapes}
 
 
 def described(told: Mapping[str, Any], where: object) -> Described:
-    """What `describe` wrote. Raises DataError when it cannot be read."""
+    """Read what `describe` wrote. Raises DataError."""
     if (version := told.get("version", VERSION)) != VERSION:
         raise DataError(f"{where} is of version {version} of replay buffers; this program reads {VERSION}.")
     try:
@@ -74,12 +70,12 @@ def described(told: Mapping[str, Any], where: object) -> Described:
 
 
 def _fits(value: Any) -> bool:
-    """Whether an option is the same after it was JSON, but for a tuple's being a list."""
+    """Tell whether an option is the same after it was JSON, but for a tuple's being a list."""
     return value is None or isinstance(value, str | int | float) or (isinstance(value, list | tuple) and all(map(_fits, value)))
 
 
 def save(buffer: Saved, path: Path) -> None:
-    """Written aside, synced and renamed. Raises StorageError."""
+    """Write aside, sync and rename. Raises StorageError."""
     options = buffer.options
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     told = {
@@ -100,7 +96,7 @@ def save(buffer: Saved, path: Path) -> None:
 
 
 def load(path: Path, cls: type[_B], options: Mapping[str, Any]) -> _B:
-    """See `ReplayBuffer.load`. A file that says no kind, as none did once, is of a plain buffer."""
+    """Load a buffer; a file that says no kind, as none did once, holds a plain one. See `ReplayBuffer.load`."""
     try:
         with np.load(path) as archive:
             state = {name: archive[name] for name in archive.files}

@@ -43,17 +43,16 @@ class Starts:
 
     @property
     def n(self) -> int:
-        """How many may be drawn."""
         return int((self._in - self._out).sum())
 
     def push(self, ring: int, slot: int, length: int) -> None:
-        """What starts at `slot` is complete and `length` steps long."""
+        """Add what starts at `slot`, which is complete and `length` steps long."""
         self._slot[ring * self.rows + int(self._in[ring]) % self.rows] = slot
         self._length[slot] = length
         self._in[ring] += 1
 
     def evict(self, ring: int, slot: int) -> None:
-        """`slot`, which holds the oldest row of its ring, will be overwritten."""
+        """Drop what needs `slot`, which holds the oldest row of its ring and will be overwritten."""
         while self._in[ring] > self._out[ring]:
             head = int(self._slot[ring * self.rows + int(self._out[ring]) % self.rows])
             behind = (head - slot) % self.rows
@@ -62,7 +61,7 @@ class Starts:
             self._out[ring] += 1
 
     def rebuild(self, ring: int, slots: np.ndarray, lengths: np.ndarray) -> None:
-        """Replaces a ring's queue by what starts at `slots`, oldest first."""
+        """Replace a ring's queue by what starts at `slots`, oldest first."""
         first = ring * self.rows
         self._out[ring], self._in[ring] = 0, len(slots)
         self._slot[first : first + len(slots)], self._length[slots] = slots, lengths
@@ -71,7 +70,7 @@ class Starts:
     # ---- drawing
 
     def locate(self, number: Tensor, *, before: bool = False) -> Place:
-        """Numbers [...], counted over all queues, to where they lie."""
+        """Locate numbers [...], counted over all queues."""
         slot, _, entered, left, _, _ = self._tensors
         if len(left) == 1:
             position = (number + left) % self.rows
@@ -83,7 +82,7 @@ class Starts:
         return self.at(slot[position], before=before)
 
     def at(self, slots: Tensor, *, before: bool = False) -> Place:
-        """Where what starts at some slots [...] lies."""
+        """Locate what starts at some slots [...]."""
         _, length, _, _, step, oldest = self._tensors
         several = len(oldest) > 1
         ring = slots // self.rows if several else torch.zeros((), dtype=torch.int64)
@@ -95,15 +94,14 @@ class Starts:
     # ---- what has changed
 
     def mark(self) -> Mark:
-        """How far the queues have come."""
         return Mark(self.version, self._in.copy(), self._out.copy())
 
     def all(self) -> np.ndarray:
-        """[n] int64: every slot that may be drawn."""
+        """Return every slot that may be drawn, [n] int64."""
         return self._entries(self._out, self._in)
 
     def since(self, mark: Mark) -> tuple[np.ndarray, np.ndarray] | None:
-        """The slots that left and those that entered since a mark, in this order; None where that is no longer known."""
+        """Return the slots that left and those that entered since a mark; None where that is no longer known."""
         if mark.version != self.version or (mark.left < self._in - self.rows).any():
             return None
         gone = self._entries(mark.left, np.minimum(self._out, mark.entered))

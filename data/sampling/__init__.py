@@ -6,7 +6,6 @@ index arithmetic over rows, so it costs the same however large the source is.
 
 from ..batch import BLOCK, Source, Steps
 from ..frames import FrameStack, stacked_spec
-from .epoch import EpochSampler
 from .gather import Gather, as_tensors, observations
 from .mixture import Mixture, linear
 from .priorities import Priorities
@@ -16,8 +15,7 @@ from .returns import RETURNS, range_of_returns, returns_to_go
 from .sequences import EpisodeSampler, SequenceSampler
 from .stream import Position, StreamSampler
 from .sum_tree import SumTree
-from .transitions import TransitionSampler
-from .weighted import WeightedSampler, exponential_weights, top_weights
+from .transitions import EpochSampler, TransitionSampler, WeightedSampler, exponential_weights, top_weights
 from .windows import Place, Runs, Until, Windows
 
 __all__ = [

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -12,18 +12,60 @@ from torch.utils import _pytree as pytree  # it has no public name yet
 
 from ..batch import BLOCK
 from ..devices import find_device
+from ..episodes import Episode
 from ..errors import ConfigError, DataError
 from ..random import bits, fold, root_keys, shift_right
 from ..recording import Recording
-from .experience import Experience
+from ..spec import Spec, is_shown
 from .windows import Until, Windows
+
+
+class Growing(Protocol):
+    """Experience that is still being gathered, as in a `ReplayBuffer`: it knows itself what of it may be drawn."""
+
+    spec: Spec
+    n_envs: int
+
+    @property
+    def columns(self) -> Mapping[str, np.ndarray]: ...
+
+    def windows(self, td_steps: int = 1, frames: int = 1, until: Until = "observation", ahead: int = 0) -> Any:
+        """Return the transitions that may be drawn now, alike to `Windows` in what samplers use."""
+        ...
+
+    def whole(self, bootstrap: bool = False) -> Any:
+        """Return the finished episodes that may be drawn now, alike to `Runs`."""
+        ...
+
+    def episode(self, slot: int) -> Episode: ...
+
+    def finished_rows(self, env: int = 0, since: int = 0) -> tuple[np.ndarray, int]: ...
+
+
+Experience = Recording | Growing
+
+
+def needed_columns(source: Experience, extra: Sequence[str]) -> Mapping[str, np.ndarray]:
+    """Return the columns that a batch is made of. Raises DataError where an extra one is missing."""
+    columns = source.columns
+    return {name: columns[name] for name in needed_names(columns, extra)}
+
+
+def needed_names(there: Iterable[str], extra: Sequence[str]) -> list[str]:
+    """Name those of the columns that a batch is made of. Raises DataError as `needed_columns`."""
+    names = list(there)
+    for name in extra:
+        if name not in names:
+            raise DataError(f"This algorithm needs the column {name!r}, which the data do not have.")
+    return [name for name in names if name in ("action", "reward", "terminated", *extra) or is_shown(name)]
+
 
 FreeMemory = Callable[[torch.device], int | None]
 _SHARE = 0.5  # of what is free on a device, for columns: networks, activations and other trials of the device need the rest
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes that tensors of this process may still take on a device, of its share of it; None where that is not known."""
+    """Return the bytes that this process may still take on a device, of its share of it; None where that is not known."""
     if device.type != "cuda":
         return None
     device = find_device(device)  # the share of a device without an index is refused
@@ -34,7 +76,7 @@ def free_memory(device: torch.device) -> int | None:
 
 
 def columns_fit(n_bytes: int, free: int | None) -> bool:
-    """Whether columns are copied to a device: they take at most half of what is free there, or that is not known."""
+    """Decide whether columns are copied to a device: they take at most half of what is free there, or that is not known."""
     return free is None or n_bytes <= _SHARE * free
 
 
@@ -93,13 +135,12 @@ class Sampler:
     def _open_windows(
         self, td_steps: int = 1, bootstrap: bool = True, frames: int = 1, until: Until = "observation", ahead: int = 0
     ) -> Any:
-        """The transitions that may be drawn."""
         if self.grows:
             return self.source.windows(td_steps, frames, until, ahead)
         return Windows(self.source, td_steps, bootstrap=bootstrap, until=until, device=self.columns_device)
 
     def between_epochs(self, epoch: int) -> None:
-        """A dataset does not change, and a buffer renews itself as steps are appended."""
+        """Do nothing: a dataset does not change, and a buffer renews itself as steps are appended."""
 
     def along(self, steps: Tensor) -> list[Any] | None:
         """The batches of gradient steps [K] that lie on the columns' device, as a program of tensors.
@@ -110,15 +151,11 @@ class Sampler:
 
     @property
     def fixed(self) -> Hashable:
-        """What is a constant of the program that `along` makes: where it is another, so is the program."""
+        """Constants of the program that `along` makes: where they are others, so is the program."""
         return None
 
     def numbers(self, step: int) -> Tensor:
-        """[(S,) B] int64 below `n_windows`: what the batch of a step has. Hashes of a block of steps are made at once.
-
-        Raises:
-            DataError: nothing can be drawn yet.
-        """
+        """Draw numbers below `n_windows`, [(S,) B] int64; hashes of a block of steps are made at once. Raises DataError."""
         return self._drawn_at(step) % self._size()
 
     def _drawn_at(self, step: int) -> Tensor:
@@ -129,11 +166,10 @@ class Sampler:
         return self._hashes[1][at]
 
     def _draw(self, steps: Tensor) -> Tensor:
-        """[len(steps), (S,) B] int64, not negative; their remainders are what the batches of `steps` have."""
+        """Draw [len(steps), (S,) B] int64, not negative; their remainders are what the batches of `steps` have."""
         return shift_right(bits(self._keys(steps), self.batch_size), 1)
 
     def _keys(self, steps: Tensor) -> Tensor:
-        """[len(steps), (S)] keys of some steps."""
         return fold(self._key, steps if self._key.ndim == 0 else steps[:, None])
 
     def _size(self) -> int:
@@ -143,13 +179,13 @@ class Sampler:
         return n
 
     def _step(self, step: int | None) -> int:
-        """The step that is asked for; None: the one after the last that was drawn without being named."""
+        """Return the step that is asked for; None: the one after the last that was drawn without being named."""
         if step is None:
             step, self._next = self._next, self._next + 1
         return step
 
     def _discount(self) -> Tensor:
-        """γ where the columns are; it is copied there when it was written, since a copy at every draw would wait for the device."""
+        """Return γ where the columns are, copied when it was written: a copy at every draw would wait for the device."""
         if self._gamma.device == self.columns_device:
             return self._gamma
         if self._copied is None or self._copied[0] != self._gamma._version:
@@ -157,7 +193,7 @@ class Sampler:
         return self._copied[1]
 
     def _moved(self, batch: Any) -> Any:
-        """What was gathered on the host, on the batch's device."""
+        """Move what was gathered on the host to the batch's device."""
         if self.columns_device == self.device:
             return batch
         return pytree.tree_map(lambda part: part.to(self.device) if isinstance(part, Tensor) else part, batch)

@@ -26,14 +26,14 @@ Where = Mapping[str, tuple[Tensor, Tensor | None]]  # by observation column, the
 
 
 def as_tensors(columns: Mapping[str, np.ndarray], device: torch.device | str) -> dict[str, Tensor]:
-    """Columns as tensors: views on a CPU, copies on an accelerator."""
+    """Turn columns into tensors: views on a CPU, copies on an accelerator."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # nobody writes to them
         return {name: torch.from_numpy(column).to(device) for name, column in columns.items()}
 
 
 def observations(columns: Mapping[str, Tensor]) -> Any:
-    """The observation column, or a dict of the columns `observation/KEY`; `Masked` where there is an `action_mask`."""
+    """Return the observation column, or a dict of the columns `observation/KEY`; `Masked` where there is an `action_mask`."""
     if ACTION_MASK in columns:
         rest = {name: column for name, column in columns.items() if name != ACTION_MASK}
         return Masked(observations(rest), columns[ACTION_MASK])
@@ -98,12 +98,12 @@ class Gather:
                 raise DataError(f"This algorithm needs the column {name!r}, which the data do not have.")
 
     def __call__(self, place: Place, weight: Tensor | None = None) -> Batch:
-        """The batch of the transitions that lie at `place`, with their importance weights."""
+        """Gather the batch of the transitions at `place`, with their importance weights."""
         batch = self.plain(place, weight).with_observations(*self.seen(self.where(place)))
         return batch.with_extra(**self.following(place)) if self.ahead else batch
 
     def where(self, place: Place) -> Where:
-        """The rows to look up for the observations at `place` and those that the windows reach; blocks of them may be cut out."""
+        """Find the rows of observations at `place` and of those that the windows reach; blocks of them may be cut out."""
         count = self._count(place)
         names = [name for name in self.columns if is_shown(name)]
         return {
@@ -112,7 +112,6 @@ class Gather:
         }
 
     def seen(self, where: Where) -> tuple[Any, Any]:
-        """The observations at a place, and those that the windows reach."""
         pairs = {
             name: self._stacked(name, *rows) if name in self.stacks else self.observation(name, self._take_both(name, *rows))
             for name, rows in where.items()
@@ -124,7 +123,7 @@ class Gather:
         return here, there
 
     def plain(self, place: Place, weight: Tensor | None = None) -> Batch:
-        """The batch of the transitions that lie at `place`, without observations, which take most of the memory and time."""
+        """Gather the batch at `place` without observations, which take most of the memory and time."""
         rows, wrap, count = place.rows, place.wrap, self._count(place)
         last = rows if count is None else step_rows(rows, count - 1, wrap)
         gamma = self.gamma if self.gamma.ndim == 0 else self.gamma[:, None]  # rows are [..., S, B]
@@ -153,7 +152,7 @@ class Gather:
         )
 
     def following(self, place: Place) -> dict[str, Tensor]:
-        """What `ahead` asks for of the windows at `place`. Where an episode has fewer steps what is masked repeats its last row."""
+        """Gather what `ahead` asks for; where an episode has fewer steps what is masked repeats its last row."""
         count, wrap = self._count(place), place.wrap
         reach = torch.ones_like(place.left) if count is None else count
         if wrap is not None and wrap[0].ndim:
@@ -175,24 +174,24 @@ class Gather:
         return {f"ahead/{name}": part for name, part in found.items()}
 
     def _count(self, place: Place) -> Tensor | None:
-        """Of each window its m of γᵐ, [..., B]; None: 1 for all."""
+        """Return the m of γᵐ of each window, [..., B]; None: 1 for all."""
         return place.left.clamp(max=self.td_steps) if self.td_steps > 1 else None
 
     def _n_step_sum(self, rows: Tensor, count: Tensor, gamma: Tensor, wrap: tuple[Tensor, int] | None) -> Tensor:
-        """Σ γᵏ r over k < count, [..., B]."""
+        """Sum γᵏ r over k < count, [..., B]."""
         k = torch.arange(self.td_steps, device=self.device).reshape(-1, *[1] * rows.ndim)
         inside = k < count
         reward = self.reward(step_rows(rows, k * inside, wrap))  # outside: the first, and no weight
         return (reward * (gamma**k * inside)).sum(0)
 
     def _both(self, name: str, place: Place, count: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Rows [..., B], and those that the windows reach; None: the ones after them, which a look-up finds too."""
+        """Return rows [..., B], and those that the windows reach; None: the ones after them, which a look-up finds too."""
         if count is None and place.wrap is None and name in self._pairs:
             return place.rows, None
         return place.rows, step_rows(place.rows, 1 if count is None else count, place.wrap)
 
     def _take_both(self, name: str, rows: Tensor, reach: Tensor | None) -> Tensor:
-        """[2, ..., B, *shape]: raw rows of a column, and those that the windows reach."""
+        """Gather raw rows of a column, and those that the windows reach, [2, ..., B, *shape]."""
         if reach is not None:
             return self.take(name, torch.stack((rows, reach)))
         found = self._pairs[name].index_select(0, rows.reshape(-1))
@@ -210,7 +209,7 @@ class Gather:
         return self._frames_at(stack, place, offset)
 
     def _frames_at(self, stack: FrameStack, place: Place, offset: Tensor) -> tuple[Tensor, Tensor | None]:
-        """[..., B, n] rows of the frames so many steps from each window's start, and which were never there, to be blank."""
+        """Return rows [..., B, n] of the frames so many steps from each window's start, and which of them are to be blank."""
         assert place.before is not None, "Frame stacks need to know how many steps come before."
         least, wrap = -place.before[..., None], place.wrap
         if wrap is not None and wrap[0].ndim:
@@ -219,7 +218,7 @@ class Gather:
         return found, None if stack.padding == "repeat" else offset < least
 
     def _stacked_on(self, name: str, place: Place, steps: Tensor) -> Tensor:
-        """The stacks of an observation `steps` [..., B, K] from each window's start, [..., B, K, *stacked shape]."""
+        """Stack the observations `steps` [..., B, K] from each window's start: [..., B, K, *stacked shape]."""
         stack, lead = self.stacks[name], steps.ndim - 1
         offset = steps[..., None] + torch.arange(1 - stack.frames, 1, device=self.device)
         rows, blank = self._frames_at(stack, place, offset.flatten(lead))
@@ -228,39 +227,36 @@ class Gather:
         return stack.join(frames.unflatten(lead, (-1, stack.frames)), lead + 1)
 
     def _stacked(self, name: str, rows: Tensor, blank: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The stacks of an observation and of the one that the window reaches, [..., B, *stacked shape] each."""
+        """Stack an observation, and the one that the window reaches, [..., B, *stacked shape] each."""
         stack, raw, lead = self.stacks[name], self.take(name, rows), rows.ndim - 1
         frames = self.observation(name, raw if blank is None else _blanked(raw, blank))
         k, n = stack.frames, rows.shape[-1]
         return stack.join(frames.narrow(lead, 0, k), lead), stack.join(frames.narrow(lead, n - k, k), lead)
 
     def take(self, name: str, rows: Tensor) -> Tensor:
-        """Raw rows [..., *shape] of a column."""
         column = self.columns[name]
         if rows.ndim == 1:
             return column.index_select(0, rows)
         return column.index_select(0, rows.reshape(-1)).reshape(*rows.shape, *column.shape[1:])
 
     def taken_is_legal(self, mask: Tensor, rows: Tensor) -> Tensor:
-        """Masks [..., n] at rows [...] whose own actions count as legal: what was done could be done, whatever a log says."""
+        """Mark the actions taken at rows [...] as legal in masks [..., n]: what was done could be done, whatever a log says."""
         taken = self.take("action", rows)
         place = self._place.transform(taken) if self._place else taken.long()
         return mask.scatter(-1, place[..., None], torch.ones_like(mask))
 
     def observation(self, name: str, raw: Tensor) -> Tensor:
-        """Raw observations of a column, or masks, as an algorithm sees them."""
+        """Convert raw observations of a column, or masks, to what an algorithm sees."""
         if name == ACTION_MASK:
             return raw != 0
         affine = self.observation_affines.get(name)
         return (affine.transform(raw) if affine else raw).to(self.dtype)
 
     def reward(self, rows: Tensor) -> Tensor:
-        """Rewards of rows as an algorithm sees them."""
         raw = self.take("reward", rows).to(self.dtype)
         return self.reward_transform.transform(raw) if self.reward_transform else raw
 
     def action(self, rows: Tensor) -> Tensor:
-        """Actions of rows as an algorithm sees them."""
         return self._scaled_action(self.take("action", rows))
 
     def _scaled_action(self, raw: Tensor) -> Tensor:
@@ -270,7 +266,7 @@ class Gather:
 
 
 def step_rows(rows: Tensor, by: Tensor | int, wrap: tuple[Tensor, int] | None) -> Tensor:
-    """The rows `by` steps on, around the ring where there is one."""
+    """Go `by` steps on from rows, around the ring where there is one."""
     if wrap is None:
         return rows + by
     first, size = wrap
@@ -278,19 +274,19 @@ def step_rows(rows: Tensor, by: Tensor | int, wrap: tuple[Tensor, int] | None) -
 
 
 def _is_narrow(column: Tensor) -> bool:
-    """Whether two of its rows that follow each other are found at once, faster than one after the other."""
+    """Tell whether two of its rows that follow each other are found at once, faster than one after the other."""
     width = math.prod(column.shape[1:])
     return len(column) > 1 < width and width * column.itemsize <= _NARROW and column.is_contiguous()
 
 
 def _pairs(column: Tensor) -> Tensor:
-    """[rows - 1, 2 · width]: every row and the one after it, a view."""
+    """View every row and the one after it, [rows - 1, 2 · width]."""
     width = math.prod(column.shape[1:])
     return column.as_strided((len(column) - 1, 2 * width), (width, 1))
 
 
 def _blanked(frames: Tensor, missing: Tensor) -> Tensor:
-    """The frames [..., k, *shape] with zeros where there never was one; `missing` is [..., k]."""
+    """Zero the frames [..., k, *shape] where there never was one; `missing` is [..., k]."""
     if host_may_look(frames):
         frames.numpy()[missing.numpy()] = 0  # few are, and NumPy clears whole frames: torch's own took 4 ms for 640 of them
         return frames

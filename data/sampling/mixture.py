@@ -50,15 +50,10 @@ class Mixture:
 
     @property
     def n_windows(self) -> int:
-        """How many transitions may be drawn now, in all."""
         return sum(sampler.n_windows for sampler in self.samplers)
 
     def counts(self, step: int) -> list[int]:
-        """How many transitions the batch of a step has from each sampler.
-
-        Raises:
-            DataError: nothing can be drawn.
-        """
+        """Return how many transitions the batch of a step has from each sampler. Raises DataError where nothing can be drawn."""
         shares = [w if s.n_windows else 0.0 for w, s in zip(self._shares(step), self.samplers, strict=True)]
         total = sum(shares)
         if not total:
@@ -70,7 +65,7 @@ class Mixture:
         return [b - a for a, b in itertools.pairwise(ends)]
 
     def sample(self, step: int | None = None) -> Batch:
-        """The batch of a step; without one, of the step after the last call without one."""
+        """Draw the batch of a step; None: of the step after the last call without one."""
         if step is None:
             step, self._next = self._next, self._next + 1
         parts: list[Batch] = []
@@ -97,7 +92,6 @@ class Mixture:
                 update(index[..., mine] - self._offsets[k], error[..., mine])
 
     def between_epochs(self, epoch: int) -> None:
-        """Sources renew themselves."""
         for sampler in self.samplers:
             sampler.between_epochs(epoch)
 
@@ -109,7 +103,7 @@ class Mixture:
 
 
 def linear(start: Sequence[float], end: Sequence[float], n_steps: int) -> Callable[[int], list[float]]:
-    """Weights that go in a straight line from `start` at step 0 to `end` at step `n_steps`, and stay: offline to online, say."""
+    """Make weights that go linearly from `start` at step 0 to `end` at step `n_steps`, and stay: offline to online, say."""
     if len(start) != len(end) or n_steps < 1:
         raise ConfigError(f"A schedule needs as many weights at its end as at its start, and a step: {start}, {end}, {n_steps}.")
 

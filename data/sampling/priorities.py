@@ -73,7 +73,7 @@ class Priorities:
         self.follow()
 
     def follow(self) -> None:
-        """Takes over what a buffer has lost and gained since it was last looked at."""
+        """Take over what a buffer has lost and gained since it was last looked at."""
         if not hasattr(self.windows, "since"):  # of a dataset, which does not change
             if self._mark is None:
                 self._reset()
@@ -92,14 +92,14 @@ class Priorities:
         self._mark = mark
 
     def _reset(self) -> None:
-        """Forgets all, and takes everything for new."""
+        """Forget all, and take everything for new."""
         items = self.windows.all()
         values = np.zeros((len(self.maximum), self.tree.n))
         values[:, items] = self._first(items)
         self._fill(values)
 
     def _first(self, items: np.ndarray) -> np.ndarray:
-        """Priorities of new items, [K] or [S, 1]."""
+        """Return priorities of new items, [K] or [S, 1]."""
         return self.maximum[:, None] if self._initial is None else np.maximum(self._initial(items), _LEAST)
 
     def _set(self, items: np.ndarray, values: np.ndarray) -> None:
@@ -117,7 +117,7 @@ class Priorities:
             self._least.fill(np.where(values > 0, values, np.inf))
 
     def update(self, items: np.ndarray, errors: np.ndarray) -> None:
-        """The errors [S, B] with which items [S, B] were learned from. Those that are no longer there are passed over."""
+        """Set the errors [S, B] with which items [S, B] were learned from; those that are no longer there are passed over."""
         priorities, errors = self.tree.at(items), np.abs(np.asarray(errors, np.float64))
         learned = (priorities > 0) & np.isfinite(errors)
         new = np.where(learned, np.maximum((errors.clip(*self.bounds) + self.eps) ** self.alpha, _LEAST), priorities)
@@ -125,7 +125,7 @@ class Priorities:
         self._put(items, new)
 
     def draw(self, share: np.ndarray, choice: np.ndarray) -> np.ndarray:
-        """Items [S, B] by uniform numbers [S, B] on (0, 1); `choice` has as many more where a part of the draws is uniform."""
+        """Find items [S, B] by uniform numbers [S, B] on (0, 1); `choice` has as many more where a part of the draws is uniform."""
         if self.stratified:
             share = (np.arange(share.shape[-1]) + share) / share.shape[-1]
         items = self.tree.find(share)
@@ -136,7 +136,7 @@ class Priorities:
         return np.where(choice < self.uniform_ratio, evenly, items)
 
     def weights(self, items: np.ndarray, step: int) -> np.ndarray:
-        """Importance weights [S, B] of drawn items."""
+        """Return importance weights [S, B] of drawn items."""
         n, drawn = self.windows.n, self.tree.at(items)
         beta = min(1.0, self.beta0 + (1 - self.beta0) * step / self.betasteps)
         if not self.normalize_by_max:
@@ -147,15 +147,15 @@ class Priorities:
         return (self._weight(drawn, n) / self._weight(least, n)) ** -beta
 
     def _weight(self, priorities: np.ndarray, n: int) -> np.ndarray:
-        """How much more often than uniformly items of some priorities are drawn."""
+        """Return how much more often than uniformly items of some priorities are drawn."""
         return n * (1 - self.uniform_ratio) * priorities / self.tree.total[:, None] + self.uniform_ratio
 
     def state(self) -> dict[str, np.ndarray]:
-        """Priorities [S, n] and the largest so far [S]."""
+        """Return the priorities [S, n] and the largest so far [S]."""
         return {"priorities": self.tree.values.copy(), "maximum": self.maximum.copy()}
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Goes on from what `state` gave. Raises DataError when it is of another number of items or seeds."""
+        """Go on from what `state` gave. Raises DataError when it is of another number of items or seeds."""
         needed = (len(self.maximum), self.tree.n)
         if {"priorities", "maximum"} - state.keys() or state["priorities"].shape != needed:
             raise DataError(f"This is no state of a sampler with priorities of shape {list(needed)}.")

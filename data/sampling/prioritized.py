@@ -14,8 +14,7 @@ from ..batch import Batch, Sequences
 from ..episodes import Episode
 from ..errors import ConfigError
 from ..random import uniform
-from .base import Sampler
-from .experience import Experience
+from .base import Experience, Sampler
 from .priorities import Normalization, Priorities
 from .sequences import EpisodeSampler
 from .transitions import TransitionSampler
@@ -29,34 +28,31 @@ class Prioritized(Sampler):
     _waiting = False
 
     def along(self, steps: Tensor) -> None:
-        """None: priorities are the host's, and follow from the errors of the step before."""
+        """Return None: priorities are the host's, and follow from the errors of the step before."""
         return
 
     def update(self, index: Tensor, error: Tensor) -> None:
-        """The errors, of any sign, with which what a batch calls `index` was learned from, both [(S,) B]."""
+        """Set the errors, of any sign, with which what a batch calls `index` was learned from, both [(S,) B]."""
         items, errors = (part.detach().cpu().numpy().reshape(self.n_seeds, -1) for part in (index, error))
         self.priorities.follow()
         self.priorities.update(items, errors.astype(np.float64))
         self._waiting = False
 
     def state(self) -> dict[str, np.ndarray]:
-        """Priorities, the largest so far, and the step that `sample()` without one comes to next."""
+        """Return priorities, the largest so far, and the step that `sample()` without one comes to next."""
         self.priorities.follow()
         return {**self.priorities.state(), "next": np.array(self._next)}
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Goes on from what `state` gave. A buffer's own state is loaded before. Raises DataError when it is another's."""
+        """Go on from what `state` gave; a buffer's own state is loaded before. Raises DataError when it is another's."""
         self.priorities.follow()
         self.priorities.load_state(state)
         self._next, self._waiting = int(state["next"]), False
 
     def _items(self, step: int, size: int | None) -> tuple[Tensor, Tensor]:
-        """Names of what a step draws, and their importance weights, [(S,) B] each.
+        """Draw names of a step, and their importance weights, [(S,) B] each. Raises ConfigError where errors are awaited.
 
         `size` draws are made from `size` parts of the sum: the first so many of B parts would be the front of the source alone.
-
-        Raises:
-            ConfigError: errors of the batch before are awaited.
         """
         if self.wait and self._waiting:
             raise ConfigError("The errors of the last batch are awaited: call update before the next draw.")
@@ -126,7 +122,7 @@ class PrioritizedSampler(Prioritized, TransitionSampler):
         )
 
     def sample(self, step: int | None = None, size: int | None = None) -> Batch:
-        """The batch of a step, as `TransitionSampler.sample`, with importance weights; one of `size` is a draw of its own."""
+        """Draw the batch of a step with importance weights; one of `size` is a draw of its own."""
         items, weight = self._items(step := self._step(step), size)
         return self._moved(self._gathered(self.windows.at(items, before=self.frames > 1), weight.to(self._gather.dtype)))
 
@@ -187,13 +183,13 @@ class PrioritizedEpisodeSampler(Prioritized, EpisodeSampler):
         )
 
     def sample(self, step: int | None = None, size: int | None = None) -> Sequences:
-        """The batch of a step, as `EpisodeSampler.sample`, with importance weights; one of `size` is a draw of its own."""
+        """Draw the batch of a step with importance weights; one of `size` is a draw of its own."""
         items, weight = self._items(step := self._step(step), size)
         drawn = self._cut(self.windows.at(items), step)
         return self._moved(replace(drawn, weight=weight.to(drawn.reward.dtype)) if self.return_sample_weights else drawn)
 
     def _initial(self, items: np.ndarray) -> np.ndarray:
-        """Priorities of new episodes, as the user's function has them."""
+        """Return priorities of new episodes, as the user's function has them."""
         assert self._default is not None
         episode = self.source.episode if self.grows else self.source.episodes.__getitem__
         return np.array([self._default(episode(int(item))) for item in items], np.float64)

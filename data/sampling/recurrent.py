@@ -14,7 +14,7 @@ from ..errors import ConfigError
 from ..histories import Histories
 from ..masks import bare, mask_of, masked
 from ..random import bits, fold, shift_right
-from .experience import Experience
+from .base import Experience
 from .gather import step_rows
 from .sequences import SequenceSampler
 from .windows import Place
@@ -63,7 +63,7 @@ class RecurrentSampler(SequenceSampler):
         return self.learned
 
     def sample(self, step: int | None = None, size: int | None = None) -> Batch:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The batch of a step; see `TransitionSampler.sample`. `size` counts stretches."""
+        """Draw the batch of a step; see `TransitionSampler.sample`. `size` counts stretches."""
         step = self._step(step)
         ahead = self._ahead(torch.tensor([step], device=self._key.device))[0]
         return self.ending(self.numbers(step)[..., :size].contiguous(), ahead[..., :size])
@@ -75,15 +75,15 @@ class RecurrentSampler(SequenceSampler):
         return [self.ending(drawn[k], ahead[k]) for k in range(len(steps))]
 
     def _ahead(self, steps: Tensor) -> Tensor:
-        """[len(steps), (S,) B] how many steps after the transition that was drawn a stretch ends."""
+        """Draw how many steps after the transition that was drawn a stretch ends, [len(steps), (S,) B]."""
         return shift_right(bits(fold(self._keys(steps), "ahead"), self.batch_size), 1) % self.learned
 
     def at(self, numbers: Tensor) -> Batch:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The batch of the stretches that end with the transitions of these numbers, [..., B] int64."""
+        """Gather the stretches that end with the transitions of these numbers, [..., B] int64."""
         return self.ending(numbers, torch.zeros_like(numbers))
 
     def ending(self, numbers: Tensor, ahead: Tensor) -> Batch:
-        """The batch of the stretches that end so many steps after the transitions of these numbers, or with their episodes."""
+        """Gather the stretches that end so many steps after the transitions of these numbers, or with their episodes."""
         place: Place = self.windows.locate(numbers, before=True)
         assert place.before is not None
         assert place.step is not None
@@ -95,15 +95,14 @@ class RecurrentSampler(SequenceSampler):
         )
 
     def _flat(self, drawn: Sequences) -> Batch:
-        """Stretches as transitions with histories."""
         axis, skip, mask = drawn.index.ndim - 1, self.burn_in, drawn.mask
 
         def learned(part: Tensor) -> Tensor:
-            """[..., B, K, ...] to [..., N, ...]."""
+            """Flatten [..., B, K, ...] to [..., N, ...]."""
             return part.narrow(axis + 1, skip, self.learned).flatten(axis, axis + 1)
 
         def later(part: Tensor, following: Tensor) -> Tensor:
-            """With the observation that the last step led to, [..., B, K + 1, ...]."""
+            """Append the observation that the last step led to: [..., B, K + 1, ...]."""
             return torch.cat((part, following.narrow(axis + 1, self.length - 1, 1)), axis + 1)
 
         def shown(observation: Any, histories: Histories) -> Any:

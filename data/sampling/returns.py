@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import ConfigError
 from ..scalers.reward import RewardTransform
-from .experience import Experience
+from .base import Experience
 
 RETURNS = "return_to_go"  # what algorithms call it among their `extra_columns`
 CHUNK = 1 << 20  # rows at once, and at least one episode
@@ -19,17 +19,10 @@ CHUNK = 1 << 20  # rows at once, and at least one episode
 def returns_to_go(
     reward: np.ndarray, first_row: np.ndarray, steps: np.ndarray, gamma: float = 1.0, dtype: Any = np.float32
 ) -> np.ndarray:
-    """[len(reward)]: Σ γᵏ r over the rest of the episode, for every row of these episodes; 0 elsewhere.
+    """Sum γᵏ r over the rest of the episode, for every row of these episodes [E]; 0 elsewhere: [len(reward)].
 
     Added up in float64 by doubling: after pass i every row holds the sum of the next 2ⁱ rewards, so episodes of T steps take
     log₂ T passes and no loop over steps.
-
-    Args:
-        reward: [rows], of all rows.
-        first_row: [E], in any order.
-        steps: [E].
-        gamma: Discount; 1 for the returns to go of a Decision Transformer.
-        dtype: Of the sums.
     """
     out = np.zeros(len(reward), dtype)
     ends, start = np.cumsum(steps), 0
@@ -50,7 +43,7 @@ def returns_to_go(
 
 
 def range_of_returns(dataset: Any, gamma: float, transform: RewardTransform | None) -> tuple[float, float]:
-    """The least and the largest discounted return from any step of a dataset on, of rewards that are transformed."""
+    """Return the least and the largest discounted return from any step on, of rewards that are transformed."""
     reward = np.asarray(dataset.columns["reward"], np.float64)
     if transform is not None:
         reward = transform.transform(torch.from_numpy(reward)).numpy()
@@ -60,13 +53,10 @@ def range_of_returns(dataset: Any, gamma: float, transform: RewardTransform | No
 
 
 def endless_returns(out: np.ndarray, reward: np.ndarray, first_row: np.ndarray, steps: np.ndarray, gamma: float) -> None:
-    """Writes r / (1 - γ) into `out` [rows] for the steps of these episodes, not empty, whose rewards are all the same r < 0.
+    """Write r / (1 - γ) into `out` [rows] for the steps of these episodes, not empty, whose rewards are all the same r < 0.
 
     A failure costs at each step, and cost is all that such an episode shows. Rewards that were earned would be summed to far more
-    than an episode can earn: they count as far as they go.
-
-    Raises:
-        ConfigError: γ is 1, at which such a sum has no end.
+    than an episode can earn: they count as far as they go. Raises ConfigError where γ is 1.
     """
     if gamma >= 1:
         raise ConfigError("endless takes an episode to go on for ever, which has no return where gamma is 1.")
@@ -115,7 +105,6 @@ class ReturnsToGo:
         self._summed: list[int]  # of each ring of a buffer, how many rows
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """[..., (S,) B] at rows of that shape."""
         grows = not hasattr(self._source, "episodes")
         known = self._gamma._version, self._windows.version if grows else 0
         if known != self._known:
@@ -128,7 +117,7 @@ class ReturnsToGo:
         return self._table.index_select(0, rows.reshape(-1)).reshape(rows.shape)
 
     def _begin(self, grows: bool) -> None:
-        """Makes the table; of a dataset it is then whole."""
+        """Make the table; of a dataset it is then whole."""
         source, each = self._source, self._gamma.double().reshape(-1).tolist()
         n, self._gammas = len(source.columns["reward"]), sorted(set(each))
         self._offset = torch.tensor([[self._gammas.index(gamma) * n] for gamma in each], device=self._device)
@@ -142,7 +131,7 @@ class ReturnsToGo:
         self._table = torch.from_numpy(table.reshape(-1)).to(self._device)  # the same memory, on the host
 
     def _follow(self) -> None:
-        """Sums the episodes that have ended since."""
+        """Sum the episodes that have ended since."""
         source, table = self._source, self._table.numpy().reshape(len(self._gammas), -1)
         for e, since in enumerate(self._summed):
             slots, self._summed[e] = source.finished_rows(e, since)
@@ -154,7 +143,7 @@ class ReturnsToGo:
                 self._sum(table, slots, source.columns["reward"][slots], first[there], (ends - first)[there], cut)
 
     def _sum(self, table: np.ndarray, at: Any, reward: np.ndarray, first: np.ndarray, steps: np.ndarray, cut: np.ndarray) -> None:
-        """Writes what the rewards [rows] of episodes sum to into the columns `at` of the table."""
+        """Write what the rewards [rows] of episodes sum to into the columns `at` of the table."""
         scaled = np.array(reward, np.float64)
         if self._transform is not None:
             scaled = self._transform.transform(torch.from_numpy(scaled)).numpy()

@@ -14,8 +14,7 @@ from ..masks import Masked
 from ..random import bits, fold, shift_right
 from ..scalers import ActionScaler, ObservationScaler, RewardScaler
 from ..spec import is_shown
-from .base import FreeMemory, Sampler, free_memory
-from .experience import Experience, needed_columns
+from .base import Experience, FreeMemory, Sampler, free_memory, needed_columns
 from .gather import Gather, as_tensors, observations, step_rows
 from .returns import ReturnsToGo
 from .windows import Place, Runs
@@ -86,7 +85,7 @@ class StretchSampler(Sampler):
         )
 
     def _stretches(self, index: Tensor, first: Tensor, length: Tensor, timestep: Tensor, padded: int, wrap: Any) -> Sequences:
-        """Stretches of `length` steps from the rows `first`, whose steps have the numbers `timestep` and up, [..., B] each."""
+        """Gather stretches of `length` steps from the rows `first`, whose steps are numbered from `timestep` on, [..., B] each."""
         gather = self._gather
         position = torch.arange(padded, device=self.columns_device)
         if self.pad == "left":
@@ -155,11 +154,11 @@ class SequenceSampler(StretchSampler):
         self.windows = self._open_windows(self._known_ahead() if self.grows else 1, self.bootstrap)
 
     def _known_ahead(self) -> int:
-        """Steps that must be there from a transition of a buffer on, or to its episode's end, for it to be drawn."""
+        """Return how many steps must be there from a transition of a buffer on, or to its episode's end, for it to be drawn."""
         return self.length if self.anchor == "first" else 1
 
     def sample(self, step: int | None = None, size: int | None = None) -> Sequences:
-        """The batch of a step; see `TransitionSampler.sample`."""
+        """Draw the batch of a step; see `TransitionSampler.sample`."""
         return self.at(self.numbers(self._step(step))[..., :size].contiguous())
 
     def along(self, steps: Tensor) -> list[Any] | None:
@@ -169,7 +168,7 @@ class SequenceSampler(StretchSampler):
         return [self.at(drawn[k]) for k in range(len(steps))]
 
     def at(self, numbers: Tensor) -> Sequences:
-        """The stretches of the transitions of these numbers, [..., B] int64 from 0 to `n_windows` - 1."""
+        """Gather the stretches of the transitions of these numbers, [..., B] int64 from 0 to `n_windows` - 1."""
         place: Place = self.windows.locate(numbers, before=True)
         assert place.before is not None
         assert place.step is not None
@@ -217,12 +216,12 @@ class EpisodeSampler(StretchSampler):
         )
 
     def sample(self, step: int | None = None, size: int | None = None) -> Sequences:
-        """The batch of a step; see `TransitionSampler.sample`. `index` has the episodes' numbers, of a buffer their first rows."""
+        """Draw the batch of a step; `index` has the episodes' numbers, of a buffer their first rows."""
         step = self._step(step)
         return self._moved(self._cut(self.windows.locate(self.numbers(step)[..., :size].contiguous()), step))
 
     def _cut(self, place: Place, step: int) -> Sequences:
-        """The stretches of a step from the episodes that lie at `place`."""
+        """Cut the stretches of a step from the episodes that lie at `place`."""
         rows, length, wrap = place.rows, place.left, place.wrap
         start = torch.zeros_like(length)
         if self.max_length is None:

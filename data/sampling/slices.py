@@ -77,17 +77,15 @@ class Slices:
         self._epochs: OrderedDict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = OrderedDict()
 
     def at(self, place: int) -> Block:
-        """The block that has a place of the stream."""
+        """Find the block that has a place of the stream."""
         epoch, within = divmod(place, self.n)
         _, _, ends = self._epoch(epoch)
         return self.block(epoch, int(np.searchsorted(ends, within, side="right")))
 
     def after(self, block: Block) -> Block:
-        """The block that follows."""
         return self.at(block.stop)
 
     def block(self, epoch: int, number: int) -> Block:
-        """A block of an epoch."""
         order, cuts, ends = self._epoch(epoch)
         mine = np.sort(order[cuts[number] : cuts[number + 1]])
         episodes = self._episodes[ranges(self._begins[mine], (self._ends - self._begins)[mine])]
@@ -95,7 +93,7 @@ class Slices:
         return Block(epoch, number, epoch * self.n + start, epoch * self.n + int(ends[number]), episodes)
 
     def _epoch(self, epoch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The slices in order, where each block begins and ends among them, and the places below which blocks end."""
+        """Return the slices in order, where each block begins and ends among them, and the places below which blocks end."""
         if epoch not in self._epochs:
             while len(self._epochs) >= _EPOCHS:
                 self._epochs.popitem(last=False)
@@ -107,7 +105,7 @@ class Slices:
 
 
 def _fill(ends: np.ndarray, capacity: int, n_blocks: int) -> np.ndarray:
-    """[blocks + 1] int64: where to cut slices, below whose ends [S] so many rows lie, into about `n_blocks` blocks that fit."""
+    """Cut slices, below whose ends [S] so many rows lie, into about `n_blocks` blocks that fit: [blocks + 1] int64."""
     cuts, share = [0], int(ends[-1]) / n_blocks
     while cuts[-1] < len(ends):
         before = int(ends[cuts[-1] - 1]) if cuts[-1] else 0

@@ -22,13 +22,11 @@ from torch import Tensor
 from ..batch import joined
 from ..episodes import Episodes
 from ..errors import ConfigError, DataError
-from ..random import fold
+from ..random import fold, permute
 from ..recording import Recording
-from ..storage.memory import Memory
-from ..storage.rows import EpisodeRows
-from .base import Sampler
-from .experience import Experience, needed_names
-from .permutation import permute
+from ..storage.episode_table import EpisodeTable
+from ..storage.rows import EpisodeRows, Memory
+from .base import Experience, Sampler, needed_names
 from .returns import RETURNS
 from .sequences import SequenceSampler
 from .slices import Block, Slices
@@ -113,19 +111,17 @@ class StreamSampler:
 
     @property
     def n_windows(self) -> int:
-        """How many transitions may be drawn."""
         return self.windows.n
 
     def between_epochs(self, epoch: int) -> None:
-        """A dataset does not change."""
+        """Do nothing: a dataset does not change."""
 
     def position(self, step: int) -> Position:
-        """Where the stream is before a gradient step."""
         block = self.windows.at(step * self.batch_size)
         return Position(block.epoch, block.number, step - -(-block.start // self.batch_size))
 
     def sample(self, step: int | None = None, size: int | None = None) -> Any:
-        """The batch of a step, `Batch` or `Sequences`; see `TransitionSampler.sample`."""
+        """Draw the batch of a step, `Batch` or `Sequences`; see `TransitionSampler.sample`."""
         if step is None:
             step, self._next = self._next, self._next + 1
         place, stop = step * self.batch_size, step * self.batch_size + (size or self.batch_size)
@@ -142,7 +138,7 @@ class StreamSampler:
             block, sampler = self._drawn_from(place)
 
     def _drawn_from(self, place: int) -> tuple[Block, Any]:
-        """The block with a place of the stream, and what draws from it."""
+        """Return the block with a place of the stream, and what draws from it."""
         if self._drawn is None or not self._drawn[0].start <= place < self._drawn[0].stop:
             block = self.windows.at(place)
             self._drawn = None  # what was drawn from is overwritten
@@ -178,7 +174,6 @@ class _BlockWindows(Windows):
         self._shift = shift.to(self._offset.device)
 
     def locate(self, index: Tensor, *, before: bool = False) -> Place:
-        """Numbers within the block [...] to where they lie."""
         place = super().locate(index, before=before)
         named = index + self._shift[self._episode(index)]
         return Place(named, place.rows, place.left, place.before, place.step)
@@ -191,7 +186,7 @@ class _BlockSampler(Sampler):
 
     @property
     def first_step(self) -> int:
-        """The stream's step of the first of these."""
+        """The stream's step of the first batch that lies in the block."""
         return -(-self._within.block.start // self.batch_size)
 
     def _open_windows(
@@ -201,14 +196,14 @@ class _BlockSampler(Sampler):
         return _BlockWindows(self.source, self._within.first_number, td_steps, **options)
 
     def _draw(self, steps: Tensor) -> Tensor:
-        """[len(steps), (S,) B]; zeros of steps that the block has no more: steps are drawn by the hundred."""
+        """Draw [len(steps), (S,) B]; zeros of steps that the block has no more: steps are drawn by the hundred."""
         n, b = self._within.block.stop // self.batch_size - self.first_step, self.batch_size
         there = steps[steps < n] + self.first_step
         found = self.numbers_at(there[:, None] * b + torch.arange(b, device=steps.device))
         return torch.cat((found, found.new_zeros(len(steps) - len(there), *found.shape[1:])))
 
     def numbers_at(self, places: Tensor) -> Tensor:
-        """[..., (S,) n] int64: what lies at places [..., n] of the stream, as numbers within the block."""
+        """Return what lies at places [..., n] of the stream, as numbers within the block: [..., (S,) n] int64."""
         block, n = self._within.block, self.n_windows
         places = (places.to(self._key.device) - block.start) % n
         key = fold(fold(self._key, block.epoch), block.number)
@@ -231,12 +226,7 @@ class _Stretches(_BlockSampler, SequenceSampler):
 
 
 class _Reader:
-    """Reads episodes of a dataset into memory, one set while another is used.
-
-    Args:
-        dataset: Whose.
-        names: Columns to read.
-    """
+    """Reads columns of a dataset's episodes into memory, one set while another is used."""
 
     def __init__(self, dataset: Recording, names: Sequence[str]) -> None:
         self._dataset, self._names, self._table = dataset, tuple(names), dataset.source.in_place()
@@ -251,15 +241,14 @@ class _Reader:
 
     @property
     def row_bytes(self) -> int:
-        """Of the columns that are read."""
         return sum(self._widths[name] for name in self._names)
 
     def make_room(self, rows: int) -> None:
-        """Says how many rows are read at once, at most."""
+        """Say how many rows are read at once, at most."""
         self._rows = rows
 
     def read(self, episodes: np.ndarray) -> Recording:
-        """These episodes [E], until the next call; those that were read ahead are there."""
+        """Return these episodes [E], until the next call; those that were read ahead are there."""
         if self._have is not None and np.array_equal(self._have[0], episodes):
             return self._have[1]
         ahead, self._ahead = self._ahead, None
@@ -274,7 +263,7 @@ class _Reader:
         return self._have[1]
 
     def read_ahead(self, episodes: np.ndarray) -> None:
-        """Begins to read what is wanted next, in a thread of its own."""
+        """Begin to read what is wanted next, in a thread of its own."""
         assert self._have is not None
         if np.array_equal(self._have[0], episodes) or self._ahead is not None:
             return
@@ -311,5 +300,6 @@ class _Reader:
             raise DataError(f"{self._dataset.name!r} is damaged: its episodes do not end where its table of them says.")
         recorded = np.asarray(table.final_recorded)[episodes]
         source, begins = Memory(columns), np.cumsum(steps + 1) - (steps + 1)
-        found = Episodes(begins, steps, terminated, recorded, np.zeros(len(steps)), source, self._dataset.spec)
+        table = EpisodeTable(begins, steps, terminated, recorded, np.zeros(len(steps)))
+        found = Episodes(table, source, self._dataset.spec)
         return Recording(source, found, name=self._dataset.name, spec=self._dataset.spec)

@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
-from .compiled import compiled
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def compiled(function: Function) -> Function:
+    """A function of arrays and numbers, compiled once for each of their types and kept beside its file for later processes.
+
+    Where nothing can be kept, as in an image that is read-only, each process compiles anew, in a second or two. Indices are not
+    checked: a function looks at those that come from outside. Other threads run meanwhile.
+    """
+
+    @functools.cache
+    def made() -> Callable[..., Any]:
+        import numba  # takes half a second, and few processes come to it
+
+        try:
+            return numba.njit(function, cache=True, nogil=True)
+        except RuntimeError:  # "no locator available": neither the file's folder nor the user's cache can be written
+            return numba.njit(function, nogil=True)
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        return made()(*arguments)
+
+    return call  # pyright: ignore[reportReturnType]
+
 
 FANOUT = 4  # children of a node: all are looked at without a branch, which a processor could not guess
 
@@ -38,28 +64,21 @@ class Tree:
 
     @property
     def values(self) -> np.ndarray:
-        """[T, n] the numbers, a view."""
         return self._numbers[:, : self.n]
 
     @property
     def total(self) -> np.ndarray:
-        """[T]: the sum of each row, or its least."""
+        """The sum of each row, or its least, [T]."""
         return self._numbers[:, self._starts[-2]]
 
     def at(self, index: np.ndarray) -> np.ndarray:
-        """[T, K] the numbers at `index` [T, K]."""
         return self._flat.take(index + self._rows)
 
     def set(self, index: np.ndarray, values: np.ndarray) -> None:
-        """Changes the numbers at `index` [T, K] to `values` [T, K]; of one that is named several times the last counts.
-
-        Raises:
-            IndexError: an index is not below n; what comes before it in its row is changed.
-        """
+        """Set the numbers at `index` [T, K] to `values` [T, K]; of equal ones the last counts. Raises IndexError."""
         _set(self._numbers, self._starts, self._least, self.n, np.array(index, np.int64), np.array(values, np.float64))
 
     def fill(self, values: np.ndarray) -> None:
-        """Replaces all numbers, [T, n]."""
         self._numbers[:, : self.n] = values
         reduce = np.minimum.reduce if self._least else np.add.reduce
         for first, last in zip(self._starts[:-2], self._starts[1:-1], strict=True):
@@ -82,7 +101,7 @@ class SumTree(Tree):
 
 
 def _aligned(rows: int, width: int) -> np.ndarray:
-    """[rows, width] whose groups each lie in one line of a processor's cache."""
+    """Allocate [rows, width] whose groups each lie in one line of a processor's cache."""
     memory = np.empty(rows * width + 8)
     skipped = -memory.ctypes.data // 8 % 8
     return memory[skipped : skipped + rows * width].reshape(rows, width)
@@ -90,7 +109,7 @@ def _aligned(rows: int, width: int) -> np.ndarray:
 
 @compiled
 def _set(numbers: Any, starts: Any, least: Any, n: Any, index: Any, values: Any) -> None:
-    """`index` is overwritten."""
+    """Set values and their sums; `index` is overwritten."""
     for t in range(len(index)):
         row, at = numbers[t], index[t]
         for k in range(len(at)):
@@ -109,7 +128,7 @@ def _set(numbers: Any, starts: Any, least: Any, n: Any, index: Any, values: Any)
 
 @compiled
 def _find(numbers: Any, starts: Any, share: Any) -> Any:
-    """`share` is overwritten."""
+    """Find where shares lie; `share` is overwritten."""
     found = np.zeros(share.shape, np.int64)
     for t in range(len(share)):
         row, at, rest = numbers[t], found[t], share[t]

@@ -1,20 +1,23 @@
-"""Uniform transitions with n-step returns and frame stacks, as batches for one seed or a stack of seeds."""
+"""Draws of transitions with n-step returns and frame stacks, for one seed or a stack: uniform, once an epoch, or by weights."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..batch import BLOCK, Batch, unbound
-from ..errors import ConfigError
+from ..errors import ConfigError, DataError
 from ..frames import Padding, frame_stacks
+from ..random import bits, fold, permute, shift_right, uniform
+from ..recording import Recording
 from ..scalers import ActionScaler, ObservationScaler, RewardScaler
-from .base import FreeMemory, Sampler, free_memory
-from .experience import Experience, needed_columns
+from ..storage.episode_table import best_episodes
+from .base import Experience, FreeMemory, Sampler, free_memory, needed_columns
 from .gather import Gather, Where, as_tensors
-from .permutation import permute
 from .returns import RETURNS, ReturnsToGo
 from .windows import Place, Until
 
@@ -123,15 +126,7 @@ class TransitionSampler(Sampler):
         self._plain: list[Batch]
 
     def sample(self, step: int | None = None, size: int | None = None) -> Batch:
-        """The batch of a step; without one, of the step after the last call without one.
-
-        Args:
-            step: The gradient step.
-            size: Only the first so many transitions of it; None: all.
-
-        Raises:
-            DataError: a buffer has nothing yet that can be drawn.
-        """
+        """Draw the batch of a step (None: of the step after the last call without one), or only its first `size` transitions."""
         step = self._step(step)
         if self.grows or size is not None:
             return self._moved(self._batch(self.numbers(step)[..., :size].contiguous()))
@@ -152,7 +147,7 @@ class TransitionSampler(Sampler):
         return None if self._gather.returns is None else self._gamma._version  # a table of returns follows γ
 
     def at(self, numbers: Tensor) -> Batch:
-        """The transitions of these numbers, [..., B] int64 from 0 to `n_windows` - 1, in the order of the source."""
+        """Gather the transitions of these numbers, [..., B] int64 from 0 to `n_windows` - 1, in the order of the source."""
         return self._moved(self._batch(numbers))
 
     def _draw_block(self, first: int) -> list[Batch]:
@@ -196,6 +191,113 @@ class TransitionSampler(Sampler):
         return self._gathered(self.windows.locate(numbers, before=self.frames > 1))
 
     def _gathered(self, place: Place, weight: Tensor | None = None) -> Batch:
-        """The batch of transitions that lie at `place`, scaled, where the columns are."""
         self._gather.gamma = self._discount()
         return self._gather(place, weight)
+
+
+class EpochSampler(TransitionSampler):
+    """Transitions of a dataset without replacement.
+
+    The transitions of epoch after epoch, each epoch in an order of its own, make one stream, and step k takes numbers
+    k B … k B + B - 1 of it. So no transition is left out and all batches have B of them: the batch in which an epoch ends begins
+    the next one. (That batch may hold a transition twice.)
+
+    Args:
+        dataset: Where from. A replay buffer, which changes while it is drawn from, has no epochs.
+        batch_size: B.
+        seed: One, or a sequence of S seeds; each has orders of its own.
+        **options: As `TransitionSampler`'s.
+    """
+
+    def __init__(self, dataset: Recording, batch_size: int, seed: int | Sequence[int] = 0, **options: Any) -> None:
+        super().__init__(dataset, batch_size, seed, **options)
+        if self.grows:
+            raise ConfigError("Epochs are those of a dataset: a replay buffer changes while it is drawn from.")
+
+    def along(self, steps: Tensor) -> None:
+        """Return None: how far an order's walk goes is read from values."""
+        return
+
+    def _draw(self, steps: Tensor) -> Tensor:
+        n = self.n_windows
+        place = steps[:, None] * self.batch_size + torch.arange(self.batch_size, device=steps.device)
+        if self._key.ndim:
+            place = place[:, None]
+        return permute(fold(self._key[..., None], place // n), place % n, n)
+
+
+class WeightedSampler(TransitionSampler):
+    """Transitions of a dataset, with replacement, those of some episodes more often. What it keeps is O(episodes).
+
+    Args:
+        dataset: Where from; a replay buffer is not.
+        batch_size: B.
+        seed: One, or a sequence of S seeds.
+        weights: [E], not negative: how often each transition of an episode is drawn, relative to those of others.
+        by_episode: The weights are the episodes' own: each is drawn in proportion, whatever its length, and then one of its
+            transitions.
+        **options: As `TransitionSampler`'s.
+
+    Raises:
+        DataError: a weight is negative, NaN or infinite, there is not one an episode, or nothing with a weight can be drawn.
+    """
+
+    def __init__(
+        self,
+        dataset: Recording,
+        batch_size: int,
+        seed: int | Sequence[int] = 0,
+        *,
+        weights: Any,
+        by_episode: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(dataset, batch_size, seed, **options)
+        if self.grows:
+            raise ConfigError("Weights are those of a dataset's episodes: a replay buffer has none.")
+        given = np.asarray(weights, np.float64)
+        if given.shape != (dataset.n_episodes,):
+            raise DataError(f"There are {dataset.n_episodes} episodes, and weights of shape {list(given.shape)}.")
+        if not (np.isfinite(given) & (given >= 0)).all():
+            k = int((~(np.isfinite(given) & (given >= 0))).argmax())
+            raise DataError(f"The weight of episode {k} is {given[k]}; it must be a number that is not negative.")
+        drawable = self.windows.drawable
+        given = given / given.max(initial=1e-300)  # so that no sum overflows
+        shares = np.where(drawable > 0, given if by_episode else given * drawable, 0.0)
+        chosen = np.flatnonzero(shares)  # only those, so that rounding can reach no other
+        if not len(chosen):
+            raise DataError(f"No episode of {dataset.name!r} that has a weight has a transition that can be drawn.")
+        starts = np.cumsum(drawable) - drawable
+        self._ends, self._starts, self._lengths = (
+            torch.from_numpy(part).to(self.columns_device) for part in (np.cumsum(shares[chosen]), starts[chosen], drawable[chosen])
+        )
+
+    def _draw(self, steps: Tensor) -> Tensor:
+        keys = self._keys(steps)
+        share = uniform(keys, (self.batch_size,), torch.float64) * self._ends[-1]
+        episode = torch.searchsorted(self._ends, share, right=True).clamp(max=len(self._ends) - 1)
+        within = shift_right(bits(fold(keys, "within"), self.batch_size), 1) % self._lengths[episode]
+        return self._starts[episode] + within
+
+
+def exponential_weights(returns: Any, temperature: float) -> np.ndarray:
+    """Weigh episodes by their returns [E]: exp((R - max R) / temperature); a small temperature draws the best only."""
+    if not temperature > 0:
+        raise ConfigError(f"temperature is {temperature}; it must be positive.")
+    values = np.asarray(returns, np.float64)
+    return np.exp((values - values.max()) / temperature)
+
+
+def top_weights(returns: Any, share: float, steps: Any | None = None) -> np.ndarray:
+    """Weigh the best `share` of the episodes with 1 and the others with 0, by returns [E]; see `best_episodes`.
+
+    With `steps` [E] it is a share of the transitions: a tenth makes imitation the "10 % BC" of Chen et al. 2021 (Decision
+    Transformer, section 5).
+    """
+    if not 0 < share <= 1:
+        raise ConfigError(f"The share of the best episodes is {share}; it must be above 0, and at most 1.")
+    values = np.asarray(returns, np.float64)
+    of = np.ones(len(values)) if steps is None else np.asarray(steps)
+    weights = np.zeros(len(values))
+    weights[best_episodes(values, of, share, "episodes" if steps is None else "transitions")] = 1.0
+    return weights

@@ -49,7 +49,7 @@ class EpisodeOf:
         self._ends, self._table = (torch.from_numpy(part).to(device) for part in (ends, table))
 
     def __call__(self, number: Tensor) -> Tensor:
-        """[...] int64 to the episodes' places among the ends, [...]."""
+        """Map numbers [...] int64 to the episodes' places among the ends."""
         if not host_may_look(number) or self._most > 8:
             return torch.searchsorted(self._ends, number, right=True)
         wanted, table, ends = number.numpy(), self._table.numpy(), self._ends.numpy()
@@ -112,7 +112,6 @@ class Windows:
         )
 
     def locate(self, index: Tensor, *, before: bool = False) -> Place:
-        """Numbers of transitions [...] to where they lie."""
         episode = self._episode(index)
         rows = index + _look_up(self._offset, episode)
         step = rows - _look_up(self._first, episode) if before else None
@@ -121,7 +120,6 @@ class Windows:
     at = locate  # a transition is called by its number
 
     def all(self) -> np.ndarray:
-        """[n] int64: what may be drawn."""
         return np.arange(self.n)
 
 
@@ -149,19 +147,17 @@ class Runs:
         self._numbers, self._first, self._lengths = (torch.from_numpy(part).to(device) for part in parts)
 
     def locate(self, number: Tensor, *, before: bool = False) -> Place:
-        """Numbers [...], counted over the episodes that may be drawn, to where they lie."""
+        """Locate numbers [...], counted over the episodes that may be drawn."""
         return self.at(self._numbers[number], before=before)
 
     def at(self, episode: Tensor, *, before: bool = False) -> Place:
-        """Where the dataset's episodes of some numbers [...] lie."""
         step = torch.zeros_like(episode) if before else None
         return Place(episode, self._first[episode], self._lengths[episode], step, step)
 
     def all(self) -> np.ndarray:
-        """[n] int64: what may be drawn."""
         return self._chosen
 
 
 def _look_up(column: Tensor, at: Tensor) -> Tensor:
-    """What a column [n] has at places [...]: as indexing, in half of its time."""
+    """Index a column [n], in half of the usual time."""
     return column.index_select(0, at.reshape(-1)).reshape(at.shape)

@@ -7,8 +7,7 @@ dataset's manifest has, so fitting reads no data. What has no spread (a constant
 """
 
 from .action import ActionScaler, MinMaxActionScaler
-from .base import Affine, Scaler, is_wide
-from .counted import index_affines
+from .base import Affine, Scaler, index_affines, is_wide
 from .observation import (
     KeywiseScaler,
     MinMaxScaler,

@@ -26,7 +26,7 @@ class MinMaxActionScaler(Scaler):
     maximum: Vector | None = setting(None, "largest value of each entry; None: from the space if it is bounded, else from the data")
 
     def fit_space(self, space: Box) -> Self:
-        """The bounds of the space where it has finite ones; else the scaler as it is."""
+        """Take the bounds of the space where it has finite ones; else stay as it is."""
         bounds = space.bounds()
         return self if bounds is None or not all(np.isfinite(b).all() for b in bounds) else self._with(*map(vector, bounds))
 

@@ -1,4 +1,4 @@
-"""What all scalers are: settings as written, numbers once fitted, and an affine map of them."""
+"""What all scalers are: settings as written, numbers once fitted, and an affine map; also running moments, and numbers of kinds."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ..errors import ConfigError
 
 if TYPE_CHECKING:
     from ..dataset import Dataset
+from ..spec import Discrete, Spec
 
 Vector = tuple[float, ...]
 
@@ -31,7 +32,7 @@ class Affine:
     limit: float = math.inf
 
     def transform(self, x: Tensor) -> Tensor:
-        """Raw [..., *shape] of any type to scaled floats."""
+        """Scale raw [..., *shape] of any type to floats."""
         if self.counts:
             index = x.to(self.shift.dtype) + self.shift
             return index if self.limit == math.inf else index.clamp(0, int(self.limit))
@@ -39,22 +40,22 @@ class Affine:
         return scaled if self.limit == math.inf else scaled.clamp(-self.limit, self.limit)
 
     def reverse(self, x: Tensor) -> Tensor:
-        """Scaled floats back to raw units; what was cut off stays so."""
+        """Bring scaled floats back to raw units; what was cut off stays so."""
         return x - self.shift if self.counts else (x - self.shift) / self.scale
 
     @property
     def counts(self) -> bool:
-        """Whether it is of whole numbers, which it moves and does not scale."""
+        """True for whole numbers, which it moves and does not scale."""
         return not self.scale.is_floating_point()
 
     def to(self, dtype: torch.dtype, device: torch.device | str | None = None) -> Affine:
-        """A copy in another float type; whole numbers stay such."""
+        """Copy in another float type; whole numbers stay such."""
         kind = self.scale.dtype if self.counts else dtype
         scale, shift = (part.detach().to(device, kind, copy=True) for part in (self.scale, self.shift))
         return Affine(scale, shift, self.limit)
 
     def become(self, other: Affine) -> None:
-        """Takes over the numbers of another, in place: whoever holds this one scales by them from now on."""
+        """Take over the numbers of another, in place: whoever holds this one scales by them from now on."""
         self.scale.copy_(other.scale)
         self.shift.copy_(other.shift)
 
@@ -64,48 +65,46 @@ class Scaler(Config):
 
     @property
     def label(self) -> str:
-        """The name that a config gives."""
         return str(getattr(self, "name"))  # noqa: B009 - subclasses narrow it to one literal
 
     def fit(self, dataset: Dataset) -> Self:
-        """The same scaler with what it takes from the dataset's statistics; given numbers are kept."""
+        """Return the scaler with what it takes from the dataset's statistics; given numbers are kept."""
         raise NotImplementedError
 
     def affine(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Affine:
-        """The fitted scaler as tensors."""
+        """Return the fitted scaler as tensors."""
         scale, shift = (torch.tensor(part, dtype=torch.float64).to(device, dtype) for part in self.numbers())
         return Affine(scale, shift, self.limit)
 
     @property
     def limit(self) -> float:
-        """At what scaled numbers are cut off, above 0 and below."""
+        """Where scaled numbers are cut off, above 0 and below."""
         return math.inf
 
     @property
     def is_running(self) -> bool:
-        """Whether its numbers follow what is seen while acting."""
+        """True where its numbers follow what is seen while acting."""
         return False
 
     def numbers(self) -> tuple[np.ndarray, np.ndarray]:
-        """Scale and shift in float64. Raises ConfigError before `fit`."""
+        """Return scale and shift in float64. Raises ConfigError before `fit`."""
         raise NotImplementedError
 
     # ---- as d3rlpy calls it
 
     def transform(self, x: Any) -> Any:
-        """Raw values, an array or a tensor of any type, to scaled ones: a tensor on the same device, float64 stays so."""
+        """Scale raw values, an array or a tensor of any type, to a tensor on the same device; float64 stays so."""
         return self._mapped(x, reverse=False)
 
     def reverse_transform(self, x: Any) -> Any:
-        """Scaled values back to raw units."""
+        """Bring scaled values back to raw units."""
         return self._mapped(x, reverse=True)
 
     def get_type(self) -> str:
-        """The name that a config gives."""
         return self.label
 
     def get_params(self, deep: bool = False) -> dict[str, Any]:
-        """Settings and numbers by name; `type(scaler)(**params)` is the same scaler."""
+        """Return settings and numbers by name; `type(scaler)(**params)` makes the same scaler."""
         return {name: getattr(self, name) for name in type(self).model_fields if name != "name"}
 
     def _mapped(self, x: Any, *, reverse: bool) -> Any:
@@ -120,22 +119,49 @@ class Scaler(Config):
 
 
 def is_wide(dtype: Any) -> bool:
-    """Whether numbers of a type, or of its name, may lie too close together for float32 where they are large."""
+    """Tell whether numbers of a type, or of its name, may lie too close together for float32 where they are large."""
     kind = np.dtype(dtype)
     return kind.kind in "fiu" and kind.itemsize >= 4 and kind != np.float32
 
 
 def vector(values: Any) -> Vector:
-    """Numbers as a config holds them."""
     return tuple(float(v) for v in np.asarray(values, np.float64).reshape(-1))
 
 
 def to_unit(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Scale and shift of the map from [low, high] to [-1, 1]."""
+    """Return scale and shift of the map from [low, high] to [-1, 1]."""
     scale = inverse((high - low) / 2)
     return scale, -(low + high) / 2 * scale
 
 
 def inverse(spread: np.ndarray) -> np.ndarray:
-    """1 / spread; 1 where that is 0, so that what is constant is shifted and not divided."""
+    """Return 1 / spread; 1 where that is 0, so that what is constant is shifted and not divided."""
     return 1 / np.where(spread > 0, spread, 1.0)
+
+
+Moments = tuple[float, np.ndarray, np.ndarray]  # of how many rows, their mean, their variance
+
+
+def merged(before: Moments, rows: np.ndarray) -> Moments:
+    """The moments of what was seen before and of rows [N, ...] together.
+
+    Source: Chan, Golub and LeVeque 1979, Updating Formulae and a Pairwise Algorithm for Computing Sample Variances, equation 2.1.
+    """
+    n, mean, variance = before
+    m, theirs = len(rows), rows.astype(np.float64)
+    apart = theirs.mean(0) - mean
+    squares = n * variance + m * theirs.var(0) + n * m / (n + m) * np.square(apart)
+    return n + m, mean + m / (n + m) * apart, squares / (n + m)
+
+
+def index_affines(spec: Spec, device: torch.device | str = "cpu") -> dict[str, Affine]:
+    """Raw numbers to those that networks index by, by column, `action` among them; none where a space begins at 0 anyhow.
+
+    An action is brought into its range: that of a closing row is 0, whatever the space.
+    """
+    found: dict[str, Affine] = {}
+    for name, start in spec.starts().items():
+        shift = -torch.from_numpy(start).to(device)
+        last = spec.action.n - 1 if name == "action" and isinstance(spec.action, Discrete) else math.inf
+        found[name] = Affine(torch.ones_like(shift), shift, last)
+    return found

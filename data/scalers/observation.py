@@ -16,8 +16,7 @@ from pydantic import BeforeValidator, Field
 from ..config import by_name, setting
 from ..errors import ConfigError, DataError, did_you_mean
 from ..spec import Box, Dict, ObservationSpace, flat_space
-from .base import Affine, Scaler, Vector, inverse, is_wide, to_unit, vector
-from .running import merged
+from .base import Affine, Scaler, Vector, inverse, is_wide, merged, to_unit, vector
 
 if TYPE_CHECKING:
     from ..dataset import Dataset
@@ -27,16 +26,12 @@ class SingleScaler(Scaler):
     """Base of the scalers of one array."""
 
     def fit(self, dataset: Dataset) -> Any:
-        """Fitted on the dataset's statistics; for dict observations a `KeywiseScaler` with one such scaler a key."""
+        """Fit on the dataset's statistics; for dict observations a `KeywiseScaler` with one such scaler a key."""
         found = self.for_space(dataset.spec.observation, dataset.name)
         return found.fit(dataset) if isinstance(found, KeywiseScaler) else self.with_statistics(dataset.statistics.observation)
 
     def for_space(self, space: ObservationSpace, name: str) -> ObservationScaler:
-        """This scaler, or one for each key where observations are dicts.
-
-        Raises:
-            DataError: it does not suit these observations.
-        """
+        """Return this scaler, or one for each key where observations are dicts. Raises DataError where it does not suit them."""
         if isinstance(flat := flat_space(space), Dict):
             return KeywiseScaler(scalers={key: cast("AnySingleScaler", self) for key in flat.spaces}).for_space(flat, name)
         if not isinstance(space, Box) or not self.suits(space):
@@ -46,28 +41,26 @@ class SingleScaler(Scaler):
         return cast("ObservationScaler", self.begun(space))
 
     def begun(self, space: Box) -> Self:
-        """This scaler before anything was seen of arrays of this space."""
+        """Begin, before anything was seen of arrays of this space."""
         return self
 
     def after(self, columns: Mapping[str, np.ndarray]) -> Self:
-        """This scaler once rows [N, ...] were seen, by column: what is running has other numbers then."""
+        """Return the scaler once rows [N, ...] were seen, by column: what is running has other numbers then."""
         return self
 
     def affines(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> dict[str, Affine]:
-        """The fitted scaler as tensors, by column: `observation`."""
+        """Return the fitted scaler as tensors, by column: `observation`."""
         return {"observation": self.affine(dtype, device)}
 
     @property
     def wants(self) -> str:
-        """What it can scale, for messages."""
         return "vectors"
 
     def suits(self, space: Box) -> bool:
-        """Whether it can scale arrays of this space."""
         return len(space.shape) == 1
 
     def with_statistics(self, moments: Any) -> Self:
-        """The same scaler with what it takes from the statistics of its array; given numbers are kept."""
+        """Return the scaler with what it takes from the statistics of its array; given numbers are kept."""
         raise NotImplementedError
 
 
@@ -190,7 +183,7 @@ class KeywiseScaler(Scaler):
         return self.model_copy(update={"scalers": {key: s.with_statistics(moments[key]) for key, s in self.scalers.items()}})
 
     def for_space(self, space: ObservationSpace, name: str) -> Self:
-        """This scaler. Raises DataError where observations have no such key, or a key's scaler does not suit it."""
+        """Return this scaler. Raises DataError where observations have no such key, or a key's scaler does not suit it."""
         if not isinstance(flat := flat_space(space), Dict):
             raise DataError(f"The observation scaler names {', '.join(self.scalers)}, and observations of {name!r} have no keys.")
         for key, scaler in self.scalers.items():
@@ -209,12 +202,11 @@ class KeywiseScaler(Scaler):
         return any(scaler.is_running for scaler in self.scalers.values())
 
     def after(self, columns: Mapping[str, np.ndarray]) -> Self:
-        """This scaler once rows [N, ...] were seen, by column."""
         now = {key: scaler.after({"observation": columns[f"observation/{key}"]}) for key, scaler in self.scalers.items()}
         return self.model_copy(update={"scalers": now})
 
     def affines(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> dict[str, Affine]:
-        """The fitted scalers as tensors, by column: `observation/KEY`."""
+        """Return the fitted scalers as tensors, by column: `observation/KEY`."""
         return {f"observation/{key}": scaler.affine(dtype, device) for key, scaler in self.scalers.items()}
 
     def numbers(self) -> tuple[np.ndarray, np.ndarray]:
@@ -233,16 +225,10 @@ class KeywiseScaler(Scaler):
 def observation_affines(
     scaler: Any, kinds: Mapping[str, Any], dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
 ) -> dict[str, Affine]:
-    """A fitted scaler of observations (None: there is none) as tensors, by column.
+    """Return a fitted scaler of observations (None: there is none) as tensors, by column; `kinds` are the columns' NumPy types.
 
     They are in `dtype`, but in float64 for columns that are kept as float64 or as large integers: of a time in seconds since 1970
     the mean is then taken away before anything is rounded. Whoever scales brings the result to `dtype`.
-
-    Args:
-        scaler: Fitted.
-        kinds: NumPy's type of each column, or its name.
-        dtype: Of what networks see.
-        device: Where they lie.
     """
     if scaler is None:
         return {}
@@ -252,7 +238,7 @@ def observation_affines(
 
 
 def _read(value: Any) -> Any:
-    """A name, a scaler's settings (a mapping with "name"), a mapping from keys to such, or a list of them for a tuple's parts."""
+    """Read a name, settings (a mapping with "name"), a mapping from keys to such, or a list of them for a tuple's parts."""
     if isinstance(value, list | tuple):
         parts = cast("Sequence[Any]", value)
         return {"name": "keys", "scalers": {str(k): part for k, part in enumerate(parts) if part is not None}}
@@ -263,7 +249,6 @@ def _read(value: Any) -> Any:
 
 
 def _joined(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Nested keys joined by "/"."""
     found: dict[str, Any] = {}
     for key, part in settings.items():
         if isinstance(part, Mapping) and "name" not in part:

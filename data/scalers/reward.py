@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 import numpy as np
 import torch
@@ -27,8 +27,7 @@ from torch import Tensor
 
 from ..config import by_name, setting
 from ..errors import ConfigError, DataError
-from .base import Scaler, inverse
-from .running import merged
+from .base import Scaler, inverse, merged
 
 if TYPE_CHECKING:
     from ..dataset import Dataset
@@ -47,13 +46,13 @@ class RewardTransform:
     high: float = math.inf
 
     def transform(self, reward: Tensor) -> Tensor:
-        """Raw rewards, floats of any shape, to scaled ones."""
+        """Scale raw rewards, floats of any shape."""
         if self.low > -math.inf or self.high < math.inf:
             reward = reward.clamp(self.low, self.high)
         return reward * self.scale + self.shift
 
     def reverse(self, reward: Tensor) -> Tensor:
-        """Scaled rewards to raw ones; what was clipped stays clipped."""
+        """Bring scaled rewards back; what was clipped stays clipped."""
         return (reward - self.shift) / self.scale
 
 
@@ -61,7 +60,7 @@ class RewardScalerBase(Scaler):
     """Base of the reward scalers."""
 
     def reward_transform(self) -> RewardTransform:
-        """The fitted scaler. Raises ConfigError before `fit`."""
+        """Return the fitted scaler. Raises ConfigError before `fit`."""
         scale, shift = self.numbers()
         return RewardTransform(float(scale), float(shift))
 
@@ -203,7 +202,7 @@ class RunningRewardScaler(RewardScalerBase):
         return True
 
     def after(self, sums: np.ndarray) -> Self:
-        """This scaler once discounted sums [N] were seen."""
+        """Return the scaler once discounted sums [N] were seen."""
         count, mean, variance = merged((self.count, np.asarray(self.mean), np.asarray(self.variance)), sums)
         return self.model_copy(update={"count": float(count), "mean": float(mean), "variance": float(variance)})
 
@@ -219,28 +218,16 @@ class RunningRewardScaler(RewardScalerBase):
         return RewardTransform(scale, 0.0, -limit, limit)
 
 
-_KNOWN = (
-    StandardRewardScaler,
-    MinMaxRewardScaler,
-    ClipRewardScaler,
-    MultiplyRewardScaler,
-    ConstantShiftRewardScaler,
-    ReturnBasedRewardScaler,
-    RunningRewardScaler,
+_Known = (
+    StandardRewardScaler
+    | MinMaxRewardScaler
+    | ClipRewardScaler
+    | MultiplyRewardScaler
+    | ConstantShiftRewardScaler
+    | ReturnBasedRewardScaler
+    | RunningRewardScaler
 )
-RewardScaler = Annotated[
-    Annotated[
-        StandardRewardScaler
-        | MinMaxRewardScaler
-        | ClipRewardScaler
-        | MultiplyRewardScaler
-        | ConstantShiftRewardScaler
-        | ReturnBasedRewardScaler
-        | RunningRewardScaler,
-        Field(discriminator="name"),
-    ],
-    BeforeValidator(by_name("scaler", _KNOWN)),
-]
+RewardScaler = Annotated[_Known, Field(discriminator="name"), BeforeValidator(by_name("scaler", get_args(_Known)))]
 
 
 def _first(given: float | None, found: Any) -> float:

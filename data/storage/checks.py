@@ -14,16 +14,12 @@ CHUNK = 1 << 14  # rows looked at at once, so that a check of a large column nee
 
 
 def chunks(n: int, size: int = CHUNK) -> Iterator[slice]:
-    """Slices of `size` rows that cover `n`."""
+    """Cover `n` rows with slices of `size`."""
     return (slice(k, min(k + size, n)) for k in range(0, n, size))
 
 
 def as_array(label: str, values: Any) -> np.ndarray:
-    """What was given as an array, [N, ...], once nothing in it is masked.
-
-    Raises:
-        DataError: numpy's masked array, or a list of such, has masked entries: what lies under a mask is no value.
-    """
+    """Convert to an array, [N, ...]. Raises DataError of masked entries: what lies under a mask is no value."""
     if found := masked_entries(values):
         raise DataError(
             f"{label} has {found}, and what is masked is no value: leave such steps out, or put numbers in their place with "
@@ -33,7 +29,7 @@ def as_array(label: str, values: Any) -> np.ndarray:
 
 
 def masked_entries(values: Any) -> str:
-    """How many entries of a masked array, or of a list of such, are masked, and where the first is; empty where none is."""
+    """Say how many entries of a masked array, or of a list of such, are masked, and where the first is; empty where none is."""
     given: list[Any] = cast("list[Any]", values) if isinstance(values, list | tuple) else [values]
     if not any(isinstance(part, np.ma.MaskedArray) for part in given):
         return ""
@@ -45,16 +41,9 @@ def masked_entries(values: Any) -> str:
 
 
 def finite(label: str, column: np.ndarray, rows: np.ndarray | None = None, found: str = "") -> None:
-    """Refuses NaN and infinity.
+    """Refuse NaN and infinity in a column [N, ...] of floats; the first row is named, as `rows` [N] numbers it for the user.
 
-    Args:
-        label: of the array.
-        column: [N, ...]; what holds no floats is let through.
-        rows: [N], the numbers that its rows have for the user; None: from 0.
-        found: what a number that is not finite is called; empty: NaN or an infinite number.
-
-    Raises:
-        DataError: the first row that holds one is named.
+    `found` is what a number that is not finite is called; empty: NaN or an infinite number. Raises DataError.
     """
     if column.dtype.kind != "f":
         return
@@ -93,7 +82,7 @@ def resolved(label: str, column: np.ndarray) -> None:
 
 
 def one_column(label: str, array: np.ndarray) -> np.ndarray:
-    """[N] from [N] or [N, 1]. Raises DataError for another shape."""
+    """Turn [N, 1] into [N]. Raises DataError for another shape."""
     if array.ndim == 2 and array.shape[1] == 1:
         return array[:, 0]
     if array.ndim != 1:
@@ -102,11 +91,7 @@ def one_column(label: str, array: np.ndarray) -> np.ndarray:
 
 
 def flags(label: str, array: np.ndarray) -> np.ndarray:
-    """[N] bool from flags of any type of number, [N] or [N, 1].
-
-    Raises:
-        DataError: a value is neither 0 nor 1; row and value are named.
-    """
+    """Convert flags of any type of number, [N] or [N, 1], to [N] bool. Raises DataError, which names row and value."""
     array = one_column(label, array)
     if array.dtype != np.bool_ and (wrong := (array != 0) & (array != 1)).any():
         k = int(wrong.argmax())

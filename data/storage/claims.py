@@ -24,12 +24,11 @@ _OLD = "-old"  # ends the name of what an export takes the place of, for the mom
 
 
 def new_claim() -> str:
-    """A claim of this process."""
     return f"{_claim()}{secrets.token_hex(4)}"
 
 
 def is_alive(claim: str) -> bool:
-    """Whether the writer that a claim names may still write; of another machine's only its age is known."""
+    """Tell whether the writer that a claim names may still write; of another machine's only its age is known."""
     if (found := _CLAIM.search(claim)) is None:
         return True
     host, pid, at = found[1], int(found[2]), int(found[3])
@@ -46,23 +45,18 @@ def is_alive(claim: str) -> bool:
 
 
 def scratch_names(kind: str, folder: Path | None = None) -> str:
-    """What names of temporary folders begin with, as `prefix` of `tempfile`; those that nobody writes any more are removed first.
-
-    Args:
-        kind: A word for what they are for.
-        folder: Where they are; None: in the folder for temporary files.
-    """
+    """Return a `prefix` for `tempfile`, of folders of that `kind`; those of dead writers are removed first."""
     remove_dead(Path(tempfile.gettempdir()) if folder is None else folder)
     return f"{'' if folder is None else '.'}d3ray-{kind}-{_claim()}"
 
 
 def old_name(aside: Path) -> Path:
-    """Where what an export replaces lies until the new one, which was written `aside`, has its place."""
+    """Return where what an export replaces lies until the new one, which was written `aside`, has its place."""
     return aside.with_name(f"{aside.name}{_OLD}")
 
 
 def remove_dead(folder: Path) -> None:
-    """Removes from a folder what killed processes were writing; what one had just moved out of its place is put back."""
+    """Remove from a folder what killed processes were writing; what one had just moved out of its place is put back."""
     with suppress(OSError):  # what cannot be removed now, or is another user's, is left as it is
         for entry in list(os.scandir(folder)):
             name = entry.name.removesuffix(_OLD)
@@ -85,7 +79,7 @@ def _host() -> str:
 
 
 def _began(pid: int) -> float | None:
-    """When a process began, in seconds since 1970; None where the system does not tell (macOS)."""
+    """Return when a process began, in seconds since 1970; None where the system does not tell (macOS)."""
     try:
         ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
         booted = next(int(line.split()[1]) for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime "))

@@ -1,13 +1,16 @@
-"""Where the episodes of a dataset lie and what they come to: arrays over all of them, as `episodes.arrow` has them."""
+"""The episodes of a dataset: arrays over all of them, as `episodes.arrow` has them, and ranges of them as tables in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from .rows import ranges
+from .rows import BLOCK, EpisodeRows, ranges
+from .schema import Kinds
+from .steps import StepTable
 
 
 class EpisodeTable:
@@ -32,45 +35,44 @@ class EpisodeTable:
 
     @property
     def returns(self) -> np.ndarray:
-        """[E] float64: undiscounted sums of rewards."""
+        """Undiscounted sums of rewards, [E] float64."""
         if not isinstance(self._returns, np.ndarray):
             self._returns = self._returns()
         return self._returns
 
+    def returns_of(self, index: np.ndarray | slice) -> np.ndarray | Callable[[], np.ndarray]:
+        """Choose returns; where they have yet to be computed, as what computes them."""
+        return self._returns[index] if isinstance(self._returns, np.ndarray) else lambda: self.returns[index]
+
     @cached_property
     def contiguous(self) -> bool:
-        """Whether the episodes are back to back from row 0, so that transition i of episode e sits at row i + e."""
+        """True where episodes are back to back from row 0, so that transition i of episode e sits at row i + e."""
         return bool((self.first_row == np.cumsum(self.steps + 1) - (self.steps + 1)).all())
 
     @cached_property
     def in_order(self) -> bool:
-        """Whether no episode lies before the one that it follows, so that one pass over the rows meets them all."""
+        """True where no episode lies before the one that it follows, so that one pass over the rows meets them all."""
         return bool((np.diff(self.first_row) > 0).all())
 
     @cached_property
     def n_transitions(self) -> int:
-        """Steps of all episodes."""
         return int(self.steps.sum())
 
     def transition_rows(self) -> np.ndarray:
-        """[n_transitions] int64: the row of each transition in the columns, episode after episode."""
+        """Return the row of each transition in the columns, episode after episode: [n_transitions] int64."""
         return ranges(self.first_row, self.steps)
 
     def rows(self) -> np.ndarray:
-        """[n_rows] int64: the row of each step and closing row in the columns, episode after episode."""
+        """Return the row of each step and closing row in the columns, episode after episode: [n_rows] int64."""
         return ranges(self.first_row, self.steps + 1)
 
 
 def best_episodes(returns: np.ndarray, steps: np.ndarray, share: float, by: str) -> np.ndarray:
-    """[k] int64, rising: the episodes of the highest returns, one at least; of equal returns the earlier one comes first.
+    """Choose the episodes of the highest returns [E], one at least: [k] int64, rising; the earlier of equal ones comes first.
 
-    Args:
-        returns: [E].
-        steps: [E].
-        share: Above 0, at most 1.
-        by: "episodes": so large a share of the episodes, rounded down. "transitions": episodes from the best one on, until
-            another would give them more than so large a share of the transitions, as in the code of Chen et al. 2021
-            (kzl/decision-transformer, gym/experiment.py).
+    By "episodes" it is that share of them, above 0 and at most 1, rounded down. By "transitions" it is episodes from the best one
+    on, until another would give them more than that share of all `steps` [E], as in the code of Chen et al. 2021
+    (kzl/decision-transformer, gym/experiment.py).
     """
     best = np.argsort(-np.asarray(returns, np.float64), kind="stable")
     if by == "episodes":
@@ -78,3 +80,45 @@ def best_episodes(returns: np.ndarray, steps: np.ndarray, share: float, by: str)
     else:
         n = max(1, int(np.searchsorted(np.cumsum(steps[best]), share * steps.sum() + 1e-6, side="right")))
     return np.sort(best[:n])
+
+
+@dataclass(frozen=True, init=False)
+class StepTables:
+    """Ranges of a dataset's episodes as a `StepTable` each.
+
+    `piecewise` reads all columns of some rows before further rows, so that shards are opened once; copies.
+    """
+
+    rows: EpisodeRows
+    kinds: Kinds
+    steps: np.ndarray
+    terminated: np.ndarray
+    final_recorded: np.ndarray
+    piecewise: bool
+
+    def __init__(self, rows: EpisodeRows, kinds: Kinds, episodes: EpisodeTable, *, piecewise: bool) -> None:
+        arrays = {name: np.asarray(getattr(episodes, name)) for name in ("steps", "terminated", "final_recorded")}
+        for name, value in {"rows": rows, "kinds": kinds, "piecewise": piecewise, **arrays}.items():
+            object.__setattr__(self, name, value)
+
+    def read(self, start: int, stop: int, cuts: int = 0) -> StepTable:
+        """Read episodes; columns are views where their rows lie back to back in one array, else copies."""
+        first = int(self.steps[:start].sum()) + start
+        steps = self.steps[start:stop]
+        last = first + int(steps.sum()) + len(steps)
+        return StepTable(
+            columns=self._copied(first, last) if self.piecewise else {n: self.rows.read(n, first, last) for n in self.kinds},
+            first_row=np.cumsum(steps + 1) - (steps + 1),
+            steps=steps,
+            terminated=self.terminated[start:stop],
+            final_recorded=self.final_recorded[start:stop],
+            cuts=cuts,
+        )
+
+    def _copied(self, first: int, last: int) -> dict[str, np.ndarray]:
+        out = {name: np.empty((last - first, *shape), dtype) for name, (dtype, shape) in self.kinds.items()}
+        for row in range(first, last, BLOCK):
+            for name, column in out.items():
+                part = column[row - first : row - first + BLOCK]
+                part[:] = self.rows.read(name, row, row + len(part))
+        return out

@@ -16,16 +16,15 @@ from typing import Any, Self
 from ..errors import D3rayError, StorageError
 from .claims import scratch_names
 from .stores.arrow_fs import open_arrow
-from .stores.base import Readable, Store
+from .stores.base import Readable, Store, side_by_side
 from .stores.s3 import open_s3
-from .stores.side_by_side import side_by_side
 
 PIECES = ".d3ray-pieces-"  # begins the name of a folder of pieces; a writer's mark ends it
 
 
 @contextmanager
 def storage_errors(verb: str, what: object) -> Generator[None]:
-    """Turns an OSError into a StorageError: "`what` cannot be `verb`: why". A full disk is called so."""
+    """Turn an OSError into a StorageError: "`what` cannot be `verb`: why". A full disk is called so."""
     try:
         yield
     except StorageError:
@@ -68,7 +67,7 @@ class Place:
 
     @classmethod
     def of_file(cls, where: str | Path) -> tuple[Self, str]:
-        """The folder of a file, and the file's name; options of a URI are the folder's. Raises StorageError as the folder."""
+        """Return the folder of a file, and the file's name; options of a URI are the folder's."""
         text = str(where)
         place, mark, options = text.partition("?") if "://" in text else (text, "", "")
         folder, above, name = place.rstrip("/").rpartition("/")
@@ -83,14 +82,14 @@ class Place:
         return Place, (self.name, self.mark)
 
     def address(self, name: str) -> str:
-        """How something in the folder is written: of a URI, `s3://bucket/folder/name?region=…`."""
+        """Write the address of something in the folder: of a URI, `s3://bucket/folder/name?region=…`."""
         if self.local is not None:
             return f"{self.name}/{name}"
         place, mark, options = self.name.partition("?")
         return f"{place}/{name}{mark}{options}"
 
     def names(self) -> list[str]:
-        """Names of what is in the folder; none where there is no folder."""
+        """List what is in the folder; nothing where there is none."""
         with storage_errors("listed", self.name):
             if self.local is not None:
                 return sorted(path.name for path in self.local.iterdir()) if self.local.is_dir() else []
@@ -98,7 +97,7 @@ class Place:
             return sorted({*folders, *(file.key.rpartition("/")[2] for file in files)})
 
     def tree(self) -> list[str]:
-        """The files in the folder at any depth that are not hidden, by their paths below it; none where there is no folder."""
+        """List the files at any depth that are not hidden, by their paths below the folder; none where there is none."""
         with storage_errors("listed", self.name):
             if self.local is not None:
                 below = [path.relative_to(self.local) for path in self.local.rglob("*") if path.is_file()]
@@ -107,7 +106,7 @@ class Place:
         return sorted(path.as_posix() for path in below if not any(part.startswith(".") for part in path.parts))
 
     def sizes(self, names: Iterable[str]) -> dict[str, int | None]:
-        """Bytes of each file; None where it is missing."""
+        """Return bytes of each file; None where it is missing."""
         if self.local is not None:
             return {name: _size(self.local / name) for name in names}
         wanted = list(names)
@@ -116,7 +115,7 @@ class Place:
         return {name: None if found is None else found.size for name, found in zip(wanted, looked, strict=True)}
 
     def read(self, name: str) -> bytes | None:
-        """A small file's content; None where it is missing."""
+        """Read a small file; None where it is missing."""
         with storage_errors("read", self.address(name)):
             try:
                 return (self.local / name).read_bytes() if self.local is not None else self._store.read(self._at(name))
@@ -124,7 +123,7 @@ class Place:
                 return None
 
     def write(self, name: str, content: bytes) -> None:
-        """A file that is whole or not there: written aside and renamed, or in one PUT."""
+        """Write a file that is whole or not there: aside and renamed, or in one PUT."""
         with storage_errors("written", self.address(name)):
             if self.local is not None:
                 write_atomically(self.local / name, content)
@@ -132,7 +131,6 @@ class Place:
                 self._store.write(self._at(name), content)
 
     def touch(self, name: str) -> None:
-        """An empty file."""
         if self.local is None:
             self.write(name, b"")
         else:
@@ -140,7 +138,6 @@ class Place:
                 (self.local / name).touch()
 
     def put(self, file: Path, name: str) -> None:
-        """Moves a local file here."""
         with storage_errors("written", self.address(name)):
             if self.local is not None:
                 file.replace(self.local / name)
@@ -149,7 +146,7 @@ class Place:
                 file.unlink()
 
     def open(self, name: str) -> Readable:
-        """A file of this folder, to be read in pieces. Raises StorageError."""
+        """Open a file to be read in pieces. Raises StorageError."""
         with storage_errors("opened", self.address(name)):
             if self.local is not None:
                 import pyarrow as pa
@@ -158,7 +155,7 @@ class Place:
             return self._store.open(self._at(name))
 
     def fetch(self, name: str, target: Path) -> None:
-        """Copies a file of a remote folder to a local one. Raises FileNotFoundError where it is missing."""
+        """Copy a file of a remote folder to a local one. Raises FileNotFoundError where it is missing."""
         try:
             self._store.download(self._at(name), target)
         except FileNotFoundError:
@@ -168,7 +165,7 @@ class Place:
 
     @contextmanager
     def as_local(self) -> Generator[Path]:
-        """The folder on this machine: itself, or a copy for as long as the context lasts."""
+        """Yield the folder on this machine: itself, or a copy for as long as the context lasts."""
         if self.local is not None:
             yield self.local
             return
@@ -187,7 +184,6 @@ class Place:
                 raise type(error)(str(error).replace(scratch, self.name)) from error
 
     def make(self) -> None:
-        """Creates the folder, with its parents."""
         with storage_errors("created", self.name):
             if self.local is not None:
                 self.local.mkdir(parents=True, exist_ok=True)
@@ -195,7 +191,7 @@ class Place:
                 self._store.make(self._root)
 
     def delete(self, names: Iterable[str]) -> None:
-        """Deletes files; what is not there is deleted already."""
+        """Delete files; what is not there is deleted already."""
         with storage_errors("deleted", self.name):
             if self.local is None:
                 self._store.delete([self._at(name) for name in names])
@@ -204,7 +200,7 @@ class Place:
                     (self.local / name).unlink(missing_ok=True)
 
     def delete_all(self) -> None:
-        """Deletes the folder with all that is in it; where there is none, it is deleted already."""
+        """Delete the folder with all that is in it; where there is none, it is deleted already."""
         with storage_errors("deleted", self.name):
             if self.local is not None:
                 shutil.rmtree(self.local, ignore_errors=True)
@@ -223,7 +219,7 @@ def _size(path: Path) -> int | None:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Written aside, synced and renamed: a reader sees all of it or what was there before. Raises OSError."""
+    """Write aside, sync and rename: a reader sees all of it or what was there before. Raises OSError."""
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with aside.open("xb") as file:
@@ -237,7 +233,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Makes renames within a folder survive a power cut."""
+    """Make renames within a folder survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -246,6 +242,5 @@ def sync_folder(path: Path) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """SHA-256 of a local file's bytes, hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -10,28 +10,33 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from ..spec import Spec
+from .episode_table import EpisodeTable
 from .rows import Rows, block, n_blocks
+from .schema import Kinds
+from .statistics import BlockStatistics, Statistics, measure_block, summarise
 
 VERSION = 1
 
 
 def digest_blocks(rows: Rows, start: int = 0, stop: int | None = None) -> dict[str, list[bytes]]:
-    """SHA-256 of blocks `start` … `stop - 1` (the last one by default) of every column."""
+    """Hash blocks `start` … `stop - 1` (by default to the last) of every column."""
     last = n_blocks(rows.n) if stop is None else stop
     return {name: [digest(block(rows, name, k)) for k in range(start, last)] for name in rows.names()}
 
 
 def digest(values: np.ndarray) -> bytes:
-    """SHA-256 of an array's bytes, little-endian, in C order."""
+    """Hash an array's bytes, little-endian, in C order."""
     plain = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("<"), copy=False))
     return hashlib.sha256(plain.reshape(-1).view(np.uint8).data).digest()
 
 
 def column_digest(blocks: Iterable[bytes]) -> str:
-    """A column's digest from those of all its blocks in order."""
+    """Combine the digests of all blocks of a column, in order."""
     return hashlib.sha256(b"".join(blocks)).hexdigest()
 
 
@@ -41,8 +46,44 @@ def fingerprint(
     digests: Mapping[str, str],
     final_recorded: np.ndarray,
 ) -> str:
-    """The fingerprint, 64 hexadecimal digits; `kinds` are each column's dtype name and entry shape."""
+    """Compute the fingerprint, 64 hexadecimal digits; `kinds` are each column's dtype name and entry shape."""
     finals = digest(np.asarray(final_recorded, np.uint8)).hex()
     columns = [[name, kinds[name][0], list(kinds[name][1]), digests[name]] for name in sorted(kinds)]
     text = json.dumps({"version": VERSION, "rows": n_rows, "columns": columns, "final_recorded": finals}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class BlockScan:
+    """Of one block: each column's SHA-256, and what it adds to the statistics."""
+
+    digests: dict[str, bytes]
+    statistics: BlockStatistics
+
+
+def scan_blocks(rows: Rows, spec: Spec, start: int = 0, stop: int | None = None) -> list[BlockScan]:
+    """Scan blocks `start` … `stop - 1` of 2^16 logical rows each (by default to the last)."""
+    last = n_blocks(rows.n) if stop is None else stop
+    return [_scan(rows, spec, k) for k in range(start, last)]
+
+
+def _scan(rows: Rows, spec: Spec, k: int) -> BlockScan:
+    digests = {name: blocks[0] for name, blocks in digest_blocks(rows, k, k + 1).items()}
+    return BlockScan(digests, measure_block(rows, k, spec))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a manifest says of the rows: each column's digest, the fingerprint, and the statistics."""
+
+    digests: dict[str, str]
+    fingerprint: str
+    statistics: Statistics
+
+
+def summarise_scans(scans: Sequence[BlockScan], episodes: EpisodeTable, kinds: Kinds) -> Summary:
+    """Summarise a dataset from the scans of all its blocks, in order."""
+    digests = {name: column_digest(scan.digests[name] for scan in scans) for name in kinds}
+    n_rows = episodes.n_transitions + len(episodes)
+    text = fingerprint(n_rows, kinds, digests, episodes.final_recorded)
+    return Summary(digests, text, summarise([scan.statistics for scan in scans], episodes))

@@ -20,14 +20,9 @@ REQUIRED = ("episode", "step", "observation", "action", "reward", "terminated")
 
 
 def called(names: Collection[str], columns: Mapping[str, str] | None) -> dict[str, str]:
-    """d3ray's name of each column of flat transitions, by its own.
+    """Return d3ray's name of each column of flat transitions, by its own. Raises DataError where one is not there.
 
-    Args:
-        names: of the columns that there are.
-        columns: what d3ray's names are called here, where they are called otherwise; `observation` stands for its parts too.
-
-    Raises:
-        DataError: one that is needed, or one that was named, is not there.
+    `columns` says what d3ray's names are called here, where they are called otherwise; `observation` stands for its parts too.
     """
     said = {theirs: ours for ours, theirs in (columns or {}).items()}
     for ours, theirs in (columns or {}).items():
@@ -49,11 +44,7 @@ def _ours(name: str, said: Mapping[str, str]) -> str:
 
 
 def put_in_order(columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Flat transitions by episode and step.
-
-    Raises:
-        DataError: a step comes twice.
-    """
+    """Sort flat transitions by episode and step. Raises DataError where a step comes twice."""
     episode, step = columns["episode"], checks.one_column("step", columns["step"])
     order = np.lexsort((step, episode))
     out = {name: column[order] for name, column in columns.items()}
@@ -71,7 +62,7 @@ def steps_from_flat(
     illegal_actions: IllegalActions = "refuse",
     starts: Mapping[str, np.ndarray] | None = None,
 ) -> StepTable:
-    """The table of flat transitions that lie in order, episode after episode.
+    """Build the table of flat transitions that lie in order, episode after episode. Raises DataError as `steps_from_arrays`.
 
     Columns: `episode` [N] (numbers or text), `step` [N], `observation` (or `observation/KEY` each), `action`, `reward`,
     `terminated` and, where they are known, `truncated`, `action_mask`, `next_observation`, `next_action_mask` and
@@ -79,9 +70,6 @@ def steps_from_flat(
 
     An episode ends where `terminated` or `truncated` says so, at its last row, before a step that is missing, and where
     `next_observation` is not the next row.
-
-    Raises:
-        DataError: as `steps_from_arrays`.
     """
     columns = dict(columns)
     episode, step = columns.pop("episode"), columns.pop("step")
@@ -98,11 +86,7 @@ def steps_in_order(
     starts: Mapping[str, np.ndarray] | None = None,
     source: str = "the rows",
 ) -> StepTable:
-    """The table of flat transitions of which `last` [N] bool ends episodes; columns are those of `steps_from_flat` but for two.
-
-    Raises:
-        DataError: as `steps_from_arrays`.
-    """
+    """Build the table of flat transitions of which `last` [N] bool ends episodes; see `steps_from_flat`."""
     columns = dict(columns)
     truncated = checks.flags("truncated", np.asarray(columns.pop("truncated", np.zeros(len(last), bool)))) | last
     following = _observation(columns, "next_observation")
@@ -129,13 +113,13 @@ def steps_in_order(
 
 
 def transitions(columns: Any, kinds: Kinds, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """Those that lie in `rows` of a table's columns, each beside what was shown after it."""
+    """Take those that lie in `rows` of a table's columns, each beside what was shown after it."""
     out = {name: columns[name][rows] for name in kinds if name != "closing"}
     return out | {f"next_{name}": columns[name][rows + 1] for name in kinds if is_shown(name)}
 
 
 def _observation(columns: dict[str, Any], root: str) -> Any:
-    """Takes out the column of that name, or its parts by key; None where there is neither."""
+    """Take out the column of that name, or its parts by key; None where there is neither."""
     if root in columns:
         return columns.pop(root)
     parts = {name.partition("/")[2]: columns.pop(name) for name in list(columns) if name.startswith(f"{root}/")}

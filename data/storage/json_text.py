@@ -11,11 +11,7 @@ class TooDeepError(ValueError):
 
 
 def parse_json(text: str | bytes) -> Any:
-    """What a text says, as `json.loads` gives it.
-
-    Raises:
-        ValueError: it is not JSON, or not UTF-8; `TooDeepError` where it nests so deep that `json` ends in a RecursionError.
-    """
+    """Parse JSON as `json.loads`. Raises ValueError: `TooDeepError` where it nests so deep that `json` ends in a RecursionError."""
     try:
         return json.loads(text)
     except RecursionError:

@@ -21,7 +21,7 @@ _KEEPING: ContextVar[bool] = ContextVar("illegal actions are kept", default=Fals
 
 @contextmanager
 def keeping_illegal_actions() -> Generator[None]:
-    """Inside, `steps_from_arrays` keeps illegal actions where nothing else is said: for importers, which do not ask."""
+    """Keep illegal actions inside, where nothing else is said: for importers, which do not ask."""
     token = _KEEPING.set(True)
     try:
         yield
@@ -38,23 +38,14 @@ def mask_columns(
     where: str,
     first: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The masks of N steps and of the E closing rows after them, uint8 [N, n] and [E, n].
+    """Return the masks of N steps and of the E closing rows after them, uint8 [N, n] and [E, n].
 
-    Args:
-        masks: `action_mask` [N, n], and `final_action_mask` [E, n] or `next_action_mask` [N, n] where there is one. Without,
-            all actions count as legal at ends; they do too at an end of the MDP where a mask has none.
-        action: The actions taken.
-        last: [E], the steps that end an episode.
-        ended: [E] bool, whether the MDP ended with them.
-        illegal: What becomes of steps whose action was illegal: "refuse", or "keep", as they are. None: the first, but inside
-            `keeping_illegal_actions`.
-        where: How a message begins.
-        first: Of the actions.
+    `masks` are `action_mask` [N, n], and `final_action_mask` [E, n] or `next_action_mask` [N, n] where there is one; without, all
+    actions count as legal at ends, as they do at an end of the MDP where a mask has none. `last` [E] are the steps that end an
+    episode, `ended` [E] whether the MDP ended there, and actions count from `first`. Steps whose action was illegal are refused, or
+    kept as they are, as `illegal` says; None: refused, but inside `keeping_illegal_actions`. Messages begin with `where`.
 
-    Raises:
-        ConfigError: `illegal` is neither.
-        DataError: actions are not discrete, a mask has another shape or other values than 0 and 1, has fewer entries than there
-            are actions, or has none that is legal; or an action taken was illegal and is not to be kept.
+    Raises ConfigError or DataError.
     """
     if illegal not in (None, "refuse", "keep"):
         raise ConfigError(f"illegal_actions is {illegal!r}; choose 'refuse' or 'keep'.")
@@ -84,7 +75,7 @@ def mask_columns(
 
 
 def illegal_steps(mask: np.ndarray, action: np.ndarray, first: int = 0) -> np.ndarray:
-    """[N] bool: whose action was illegal, where actions are counted from `first`; a closing row's counts as that one."""
+    """Mark steps whose action was illegal, [N] bool, where actions count from `first`; a closing row's counts as that one."""
     place = np.clip(action.astype(np.int64) - first, 0, mask.shape[1] - 1)
     return np.take_along_axis(mask, place[:, None], 1)[:, 0] == 0
 

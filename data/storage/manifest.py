@@ -75,16 +75,11 @@ class Manifest(Config):
 
     @property
     def kinds(self) -> Kinds:
-        """Type and entry shape of each column."""
         return {column.name: (column.dtype, column.shape) for column in self.columns}
 
 
 def read_manifest(place: Place) -> Manifest:
-    """The manifest of a folder.
-
-    Raises:
-        DataError: there is none, it is damaged, or a later d3ray wrote it.
-    """
+    """Read the manifest of a folder. Raises DataError where there is none, it is damaged, or a later d3ray wrote it."""
     content = place.read(MANIFEST)
     if content is None:
         if place.local is not None and place.local.is_file():
@@ -116,12 +111,7 @@ def _damage(place: Place, content: bytes, error: ValidationError) -> str:
 
 
 def write_manifest(place: Place, manifest: Manifest) -> None:
-    """Atomically, once it is known that it can be read back.
-
-    Raises:
-        DataError: it cannot, because of what its provenance holds; what was there is left as it was.
-        StorageError: the place cannot be written.
-    """
+    """Write atomically, once it is known that it can be read back. Raises DataError of a provenance that cannot."""
     try:
         content = manifest.model_dump_json(indent=1).encode()
         Manifest.model_validate_json(content)

@@ -20,16 +20,11 @@ PART, NUMBER, FINAL, TOLD = "episode/part", "episode/number", "episode/final_rec
 
 
 def pack(table: StepTable, *, part: int = 0, first: int = 0, told: str = "") -> Any:
-    """An Arrow table with a row for each episode.
+    """Make an Arrow table with a row for each episode.
 
     Columns: `episode/part` and `episode/number` (int64), by which rows are put in order again, `episode/final_recorded` (bool),
-    `episode/told` (string), and those of the table as lists.
-
-    Args:
-        table: the episodes.
-        part: of what was read.
-        first: the number of the first episode in it.
-        told: what there is to say of the part, with its first row.
+    `episode/told` (string, in the first row alone), and those of the table as lists. `part` is of what was read, `first` the number
+    of the first episode in it.
     """
     n = table.n_episodes
     ends = to_arrow(np.concatenate([[0], np.cumsum(table.steps + 1)]))
@@ -41,11 +36,7 @@ def pack(table: StepTable, *, part: int = 0, first: int = 0, told: str = "") -> 
 
 
 def unpack(rows: Any) -> StepTable:
-    """The steps of all rows, in their order; views where the rows lie in one chunk. `cuts` is not in them.
-
-    Raises:
-        DataError: these are no rows that `pack` made: a column of theirs is missing, or became something else than lists.
-    """
+    """Return the steps of all rows, in order; views where they lie in one chunk. Raises DataError of other rows."""
     if missing := {FINAL, "closing", "reward"} - set(rows.column_names):
         raise DataError(f"These rows are no episodes: they have no column {min(missing)!r}.")
     columns = {name: _steps(rows, name) for name in rows.column_names if not name.startswith("episode/")}
@@ -53,12 +44,11 @@ def unpack(rows: Any) -> StepTable:
 
 
 def numbers(rows: Any, name: str) -> np.ndarray:
-    """A column of one number a row."""
     return np.concatenate([to_numpy(chunk) for chunk in rows.column(name).chunks])
 
 
 def _nested(column: np.ndarray) -> Any:
-    """[R, …] as R values, or fixed-size lists of them, one in another for each axis: the shape is in the type."""
+    """Nest [R, …] as fixed-size lists, one in another for each axis: the shape is in the type."""
     values = to_arrow(np.ascontiguousarray(column).reshape(-1))
     for size in reversed(column.shape[1:]):
         values = pa.FixedSizeListArray.from_arrays(values, size)

@@ -11,7 +11,6 @@ import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ import pyarrow as pa
 
 from .files import PIECES, Place, sha256_of, storage_errors
 from .manifest import File, Shard
+from .rows import spans
 from .schema import Kinds, kinds_of
 from .shard_files import ShardFiles
 from .shards import (
@@ -49,26 +49,21 @@ class Piece:
 
     @property
     def kinds(self) -> Kinds:
-        """The columns' types and entry shapes."""
         return self.record.kinds
 
     @property
     def steps(self) -> np.ndarray:
-        """[E]."""
         return self.record.steps
 
     @property
     def terminated(self) -> np.ndarray:
-        """[E]."""
         return self.record.terminated
 
     @property
     def final_recorded(self) -> np.ndarray:
-        """[E]."""
         return self.record.final_recorded
 
     def slice(self, start: int, stop: int) -> StepTable:
-        """Episodes `start` … `stop - 1`."""
         record, rows = self.record, ShardFiles(Place(self.folder), (self.record.shard,), self.record.kinds)
         ends = np.cumsum(record.steps + 1)
         first, last = int(ends[start - 1]) if start else 0, int(ends[stop - 1])
@@ -97,20 +92,15 @@ class Shape:
 
 
 def workspace(draft: Place) -> Place:
-    """Where the pieces of a draft lie: a folder in it that no other writer has. It is deleted when its shards are made."""
+    """Return where the pieces of a draft lie: a folder in it that no other writer has, deleted when its shards are made."""
     return Place(draft.address(f"{PIECES}{draft.mark or secrets.token_hex(4)}"))
 
 
 def write_piece(folder: str, table: StepTable, first_episode: int = 0) -> Piece:
-    """Writes episodes to a workspace, under a name that no other piece has: a second attempt disturbs nothing.
+    """Write episodes to a workspace, under a name that no other piece has: a second attempt disturbs nothing.
 
-    Args:
-        folder: the workspace.
-        table: the episodes.
-        first_episode: the number of the first one in the dataset, where it is known.
-
-    Raises:
-        StorageError: the disk is full or the place cannot be written; nothing is left there.
+    `first_episode` is the number of the first one in the dataset, where it is known. Raises StorageError, which leaves nothing
+    there.
     """
     place = Place(Place(folder).address(secrets.token_hex(8)))
     if place.local is None:
@@ -130,18 +120,10 @@ def write_piece(folder: str, table: StepTable, first_episode: int = 0) -> Piece:
 def make_shards(
     pieces: Sequence[Piece | StepTable], folder: Place, run: Run, shape: Shape, progress: Progress = no_progress
 ) -> list[ShardRecord]:
-    """The shards of a dataset, for `commit`.
+    """Make the shards of a dataset in a draft's folder, for `commit`. Raises DataError where one would be too long for Arrow.
 
-    Args:
-        pieces: all of it in order, with the same columns; tables are in the memory of who calls.
-        folder: of the draft, where they will lie.
-        run: calls the functions that write.
-        shape: the shards that are asked for.
-        progress: shows how many of the shards are done.
-
-    Raises:
-        DataError: a shard would be too long for Arrow.
-        StorageError: the place cannot be written.
+    `pieces` are all of it in order, with the same columns; tables are in the memory of who calls. `run` calls the functions that
+    write, and `progress` shows how many shards are done.
     """
     items, function = _as_they_lie(pieces, folder), _adopt
     if items is None or shape != Shape():
@@ -167,7 +149,7 @@ class _Item:
 
 
 def _as_they_lie(pieces: Sequence[Piece | StepTable], folder: Place) -> list[_Item] | None:
-    """Each piece as a shard; None where there are others than local ones."""
+    """Make each piece a shard; None where there are others than local ones."""
     if folder.local is None or not all(isinstance(piece, Piece) for piece in pieces):
         return None
     starts = np.cumsum([0, *(len(piece.steps) for piece in pieces)]).tolist()
@@ -180,19 +162,8 @@ def _put_together(pieces: Sequence[Piece | StepTable], folder: Place, shape: Sha
     rows = np.concatenate([piece.steps for piece in pieces]) + 1
     starts = np.cumsum([0, *(len(piece.steps) for piece in pieces)])
     plan = plan_shards(rows, kinds, n_shards=shape.n_shards, max_rows=shape.max_rows)
-    overlap = partial(_overlap, pieces, starts)
-    return [_Item(folder, k, len(plan), part[0], overlap(*part), shape.compression) for k, part in enumerate(plan)]
-
-
-def _overlap(
-    pieces: Sequence[Piece | StepTable], starts: np.ndarray, start: int, stop: int
-) -> list[tuple[Piece | StepTable, int, int]]:
-    """Which episodes of which piece are episodes `start` … `stop - 1` of all."""
-    first, last = np.searchsorted(starts, [start, stop - 1], side="right") - 1
-    return [
-        (pieces[p], max(start - int(starts[p]), 0), min(stop, int(starts[p + 1])) - int(starts[p]))
-        for p in range(int(first), int(last) + 1)
-    ]
+    parts = [[(pieces[p], a, b) for p, a, b in spans(starts, *part)] for part in plan]
+    return [_Item(folder, k, len(plan), plan[k][0], part, shape.compression) for k, part in enumerate(parts)]
 
 
 def _write(item: _Item) -> ShardRecord:
@@ -202,7 +173,7 @@ def _write(item: _Item) -> ShardRecord:
 
 
 def _adopt(item: _Item) -> ShardRecord:
-    """Makes a piece a shard: the number of its first episode is written where it was counted from another one."""
+    """Make a piece a shard: the number of its first episode is written where it was counted from another one."""
     piece = item.parts[0][0]
     assert isinstance(piece, Piece)
     path, record = Path(piece.folder) / piece.record.shard.file, piece.record
@@ -217,7 +188,7 @@ def _adopt(item: _Item) -> ShardRecord:
 
 
 def _renumber(path: Path, episode: np.ndarray) -> None:
-    """Writes over the values of the column `episode`, which lie in one stretch of an uncompressed file."""
+    """Write over the values of the column `episode`, which lie in one stretch of an uncompressed file."""
     with arrow_errors(str(path)), pa.memory_map(str(path)) as mapped:
         whole = mapped.read_buffer()
         values = pa.ipc.open_file(whole).get_batch(0).column("episode").buffers()[1]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
+
+from .schema import Kinds, kinds_of
 
 Columns = Mapping[str, np.ndarray]
 BLOCK = 1 << 16  # rows that a digest and a partial statistic cover; part of what a fingerprint means
@@ -16,12 +18,10 @@ class Rows(Protocol):
 
     n: int
 
-    def names(self) -> list[str]:
-        """Columns, in any order."""
-        ...
+    def names(self) -> list[str]: ...
 
     def read(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Rows `start` … `stop - 1` of a column."""
+        """Read rows `start` … `stop - 1` of a column."""
         ...
 
 
@@ -29,7 +29,7 @@ class Table(Rows, Protocol):
     """Rows that can be read in any order too."""
 
     def take(self, name: str, rows: np.ndarray) -> np.ndarray:
-        """The rows whose numbers are `rows` [n] int64, of a column."""
+        """Read the rows whose numbers are `rows` [n] int64."""
         ...
 
 
@@ -50,13 +50,7 @@ class ArrayRows:
 
 
 class EpisodeRows:
-    """Rows of some episodes of a table, one episode after the other. Picklable where the table is.
-
-    Args:
-        table: where they lie.
-        first_row: [E] of each episode in the table.
-        steps: [E] of each episode.
-    """
+    """Rows of some episodes of a table, one episode after the other. Picklable where the table is."""
 
     def __init__(self, table: Table, first_row: np.ndarray, steps: np.ndarray) -> None:
         self._table, self._first, self._length = table, np.asarray(first_row, np.int64), np.asarray(steps, np.int64) + 1
@@ -77,7 +71,7 @@ class EpisodeRows:
         return self._table.take(name, rows - (self._ends - self._length)[episode] + self._first[episode])
 
     def _spans(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Where rows `start` … `stop - 1` lie in the table: first rows and lengths of stretches."""
+        """Find where rows `start` … `stop - 1` lie in the table: first rows and lengths of stretches."""
         first, last = np.searchsorted(self._ends, [start, stop - 1], side="right")
         here = slice(int(first), int(last) + 1)
         begin = self._ends[here] - self._length[here]
@@ -99,12 +93,7 @@ class JoinedRows:
     def read(self, name: str, start: int, stop: int) -> np.ndarray:
         if stop <= start:
             return self._tables[0].read(name, 0, 0)
-        first, last = np.searchsorted(self._starts, [start, stop - 1], side="right") - 1
-        parts: list[np.ndarray] = []
-        for k in range(int(first), int(last) + 1):
-            begin, end = int(self._starts[k]), int(self._starts[k + 1])
-            parts.append(self._tables[k].read(name, max(start, begin) - begin, min(stop, end) - begin))
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return joined([self._tables[k].read(name, a, b) for k, a, b in spans(self._starts, start, stop)])
 
     def take(self, name: str, rows: np.ndarray) -> np.ndarray:
         table = np.searchsorted(self._starts, rows, side="right") - 1
@@ -117,17 +106,56 @@ class JoinedRows:
         return self._tables[0].read(name, 0, 0) if out is None else out
 
 
+def spans(starts: np.ndarray, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """Find which of several tables, back to back from `starts` on, have rows `start` … `stop - 1`, and which rows of each."""
+    first, last = np.searchsorted(starts, [start, stop - 1], side="right") - 1
+    for k in range(int(first), int(last) + 1):
+        yield k, max(start - int(starts[k]), 0), min(stop, int(starts[k + 1])) - int(starts[k])
+
+
+def joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
 def ranges(start: np.ndarray, length: np.ndarray) -> np.ndarray:
-    """`length[0]` numbers from `start[0]`, then `length[1]` from `start[1]`, and so on."""
+    """Count `length[0]` numbers from `start[0]`, then `length[1]` from `start[1]`, and so on."""
     shift = start - (np.cumsum(length) - length)
     return np.arange(int(length.sum())) + np.repeat(shift, length)
 
 
 def n_blocks(n_rows: int) -> int:
-    """Blocks that cover `n_rows`."""
     return -(-n_rows // BLOCK)
 
 
 def block(rows: Rows, name: str, k: int) -> np.ndarray:
-    """Block `k` of a column."""
     return rows.read(name, k * BLOCK, min((k + 1) * BLOCK, rows.n))
+
+
+class Memory:
+    """Columns that are there; nobody writes to them any more."""
+
+    folders = ()
+    in_memory = True
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = {key: read_only(column) for key, column in columns.items()}
+
+    @property
+    def kinds(self) -> Kinds:
+        return kinds_of(self._columns)
+
+    def columns(self) -> Columns:
+        return self._columns
+
+    def table(self, *, in_order: bool) -> Table:
+        del in_order
+        return self.in_place()
+
+    def in_place(self) -> Table:
+        return ArrayRows(self._columns)
+
+
+def read_only(column: np.ndarray) -> np.ndarray:
+    view = column.view()
+    view.flags.writeable = False
+    return view

@@ -16,18 +16,17 @@ MOST = 1 << 20  # kinds of a discrete action or observation: each is counted, an
 
 
 def kinds_of(columns: Mapping[str, np.ndarray]) -> Kinds:
-    """Type and entry shape of each column."""
     return {name: (column.dtype.name, column.shape[1:]) for name, column in columns.items()}
 
 
 def as_amounts(kinds: Kinds, columns: Iterable[str]) -> Kinds:
-    """Observations that were taken for numbers of kinds, [N], as vectors of one entry, [N, 1]."""
+    """Turn observations that were taken for numbers of kinds, [N], into vectors of one entry, [N, 1]."""
     changed = {name: (kinds[name][0], (1,)) for name in columns if name.startswith("observation") and kinds[name][1] == ()}
     return kinds | changed
 
 
 def check_alike(kinds: Sequence[Kinds]) -> None:
-    """Raises DataError where columns of several tables differ in name, dtype or shape."""
+    """Raise DataError where columns of several tables differ in name, dtype or shape."""
     first = kinds[0]
     for k, other in enumerate(kinds):
         for name in sorted(first.keys() | other.keys()):
@@ -37,12 +36,11 @@ def check_alike(kinds: Sequence[Kinds]) -> None:
 
 
 def say_kind(kind: tuple[str, tuple[int, ...]] | None) -> str:
-    """A column's type and entry shape, for a sentence."""
     return "missing" if kind is None else f"{kind[0]} {list(kind[1])}"
 
 
 def largest_numbers(columns: Mapping[str, np.ndarray]) -> Largest:
-    """The largest numbers of discrete actions [N] or [N, K] and of discrete observations [N]; nothing for other columns."""
+    """Return the largest numbers of discrete actions [N] or [N, K] and of discrete observations [N]."""
     counted = {name: column for name, column in columns.items() if _counts(name, column.dtype.name, column.shape[1:])}
     if "action" in counted and columns["action"].min() < 0:  # a closing row's is 0, which may be above all that there are
         counted["action"] = columns["action"][~columns["closing"]]
@@ -50,7 +48,6 @@ def largest_numbers(columns: Mapping[str, np.ndarray]) -> Largest:
 
 
 def merge_largest(parts: Iterable[Largest]) -> Largest:
-    """Of several stretches of rows."""
     merged: Largest = {}
     for part in parts:
         for name, numbers in part.items():
@@ -59,15 +56,11 @@ def merge_largest(parts: Iterable[Largest]) -> Largest:
 
 
 def infer_spec(kinds: Kinds, largest: Largest) -> Spec:
-    """Spaces without bounds; there are as many kinds of discrete actions and observations as the largest number and one.
+    """Return spaces without bounds; there are as many kinds of discrete actions and observations as the largest number and one.
 
-    Where there is a mask of legal actions it says how many there are.
-
-    Integers in one column are discrete, in several multi-discrete actions, uint8 in several binary ones; all else is a box.
-    Columns `observation/0` to `observation/K` without a gap are a tuple, others a dict.
-
-    Raises:
-        DataError: a number is so large that it can be no kind.
+    Where there is a mask of legal actions it says how many there are. Integers in one column are discrete, in several
+    multi-discrete actions, uint8 in several binary ones; all else is a box. Columns `observation/0` to `observation/K` without a
+    gap are a tuple, others a dict. Raises DataError for a number so large that it can be no kind.
     """
     leaves = {
         tuple(name.split("/")[1:]): _leaf(name, *kinds[name], largest) for name in kinds if name.split("/")[0] == "observation"
@@ -79,11 +72,7 @@ def infer_spec(kinds: Kinds, largest: Largest) -> Spec:
 
 
 def with_masks(kinds: Kinds, spec: Spec) -> Spec:
-    """A spec that was given, which knows of a mask of legal actions where the data have one.
-
-    Raises:
-        DataError: the mask is not of the spec's actions.
-    """
+    """Let a given spec know of a mask of legal actions where the data have one. Raises DataError where it is not of its actions."""
     if ACTION_MASK in kinds and spec.discrete and kinds[ACTION_MASK][1] != (spec.n_actions,):
         raise DataError(f"The spec has {spec.n_actions} actions and the data has an action_mask of {kinds[ACTION_MASK][1][0]}.")
     told = ACTION_MASK in kinds and spec.discrete
@@ -91,11 +80,7 @@ def with_masks(kinds: Kinds, spec: Spec) -> Spec:
 
 
 def check_spec(kinds: Kinds, largest: Largest, spec: Spec) -> None:
-    """Whether columns suit the spaces. Numbers may be stored in another type than the environment's own.
-
-    Raises:
-        DataError: an observation has another key or shape, actions are of the other kind or shape, or a number is too large.
-    """
+    """Raise DataError unless columns suit the spaces. Numbers may be stored in another type than the environment's own."""
     expected = space_columns(spec.observation)
     seen = [name for name in kinds if name.split("/")[0] == "observation"]
     if set(seen) != expected.keys():
@@ -110,7 +95,7 @@ def check_spec(kinds: Kinds, largest: Largest, spec: Spec) -> None:
 
 
 def check_starts(columns: Mapping[str, np.ndarray], spec: Spec) -> None:
-    """Raises DataError where numbers of kinds are below the first of their space; `columns` are of steps alone."""
+    """Raise DataError where numbers of kinds are below the first of their space; `columns` are of steps alone."""
     for name, start in spec.starts().items():
         least = columns[name].min(0, initial=np.iinfo(np.int64).max)
         if (least < start).any():
@@ -128,7 +113,7 @@ def _check_numbers(name: str, leaf: Leaf, dtype: str, largest: tuple[int, ...]) 
 
 
 def _counts(name: str, dtype: str, shape: tuple[int, ...]) -> bool:
-    """Whether a column's integers are numbers of kinds."""
+    """Tell whether a column's integers are numbers of kinds."""
     kind, place = np.dtype(dtype).kind, name.partition("/")[0]
     return (place == "action" and kind == "i") or (place == "observation" and kind in "iu" and shape == ())
 

@@ -54,23 +54,17 @@ class ShardRecord:
 
 
 def shard_name(index: int, of: int) -> str:
-    """`data-00000-of-00004`."""
+    """Return `data-00000-of-00004`."""
     return f"data-{index:05d}-of-{of:05d}"
 
 
 def plan_shards(
     rows: np.ndarray, kinds: Kinds, *, n_shards: int | None = None, max_rows: int | None = None
 ) -> list[tuple[int, int]]:
-    """Which episodes each shard gets, as ranges, episodes never split.
+    """Divide episodes, of which each has so many rows [E], into shards, as ranges; none is split.
 
-    Args:
-        rows: [E] rows of each episode, closing row included.
-        kinds: the columns, whose sizes bound a shard.
-        n_shards: this many, of about the same number of rows (fewer where there are fewer episodes).
-        max_rows: rows of a shard; an episode longer than this has a shard of its own. None: about 1 GiB.
-
-    Raises:
-        DataError: one episode, or one of `n_shards`, has more elements in a column than Arrow allows.
+    There are `n_shards`, of about the same number of rows (fewer where there are fewer episodes), or shards of at most `max_rows`,
+    but for a longer episode; None: about 1 GiB. Raises DataError where a shard has more elements in a column than Arrow allows.
     """
     entries = max(math.prod(shape) for _, shape in kinds.values())
     limit = MAX_ELEMENTS // entries
@@ -113,18 +107,9 @@ def write_shard(
     first_episode: int,
     compression: Compression = None,
 ) -> ShardRecord:
-    """Writes shard `index` of `of` into a folder or URI; whoever collects all records then calls `commit`.
+    """Write shard `index` of `of` into a folder or URI; whoever collects all records then calls `commit`.
 
-    Args:
-        folder: where; a `Draft` has one to write to.
-        index: which shard, from 0.
-        of: how many shards there will be.
-        table: its episodes.
-        first_episode: the number of its first episode in the whole dataset.
-        compression: None or "zstd".
-
-    Raises:
-        StorageError: the disk is full or the place cannot be written; nothing is left there.
+    `first_episode` is the number of its first one in the whole dataset. Raises StorageError, which leaves nothing there.
     """
     place = folder if isinstance(folder, Place) else Place(folder)
     file = write_file(place, shard_name(index, of), shard_columns(table, first_episode), compression)
@@ -132,7 +117,6 @@ def write_shard(
 
 
 def shard_columns(table: StepTable, first_episode: int) -> dict[str, np.ndarray]:
-    """What a shard of these episodes holds."""
     steps = np.concatenate([np.arange(n + 1, dtype=np.int32) for n in table.steps.tolist()])
     episode = np.repeat(np.arange(first_episode, first_episode + table.n_episodes), table.steps + 1)
     return {"episode": episode, "step": steps} | table.columns
@@ -141,7 +125,6 @@ def shard_columns(table: StepTable, first_episode: int) -> dict[str, np.ndarray]
 def shard_record(
     table: StepTable, file: File, index: int, of: int, first_episode: int, compression: Compression = None
 ) -> ShardRecord:
-    """Of a file that was written."""
     return ShardRecord(
         shard=Shard(**file.model_dump(), rows=table.n_rows, episodes=table.n_episodes),
         index=index,
@@ -160,18 +143,18 @@ def shard_record(
 
 
 def write_episodes(place: Place, columns: Mapping[str, np.ndarray]) -> File:
-    """The table of episodes: `first_row`, `steps`, `terminated`, `final_recorded`, `return`."""
+    """Write the table of episodes: `first_row`, `steps`, `terminated`, `final_recorded`, `return`."""
     return write_file(place, "episodes", columns, None)
 
 
 def file_name(place: Place, name: str) -> str:
-    """`name`.arrow. With a mark in its name, or behind a URI, nothing is written over, and no reader mixes two writes."""
+    """Return `name`.arrow, with a mark where files are replaced or behind a URI, so that no reader mixes two writes."""
     mark = place.mark or ("" if place.local is not None else secrets.token_hex(4))
     return f"{name}-{mark}.arrow" if mark else f"{name}.arrow"
 
 
 def write_file(place: Place, name: str, columns: Mapping[str, np.ndarray], compression: Compression) -> File:
-    """An Arrow file, called as `file_name` says. Raises StorageError."""
+    """Write an Arrow file, called as `file_name` says. Raises StorageError."""
     place.make()
     full_name = file_name(place, name)
     what = place.address(full_name)
@@ -184,7 +167,7 @@ def write_file(place: Place, name: str, columns: Mapping[str, np.ndarray], compr
 
 
 def write_columns(path: Path, columns: Mapping[str, np.ndarray], compression: Compression = None) -> None:
-    """A local Arrow file of one record batch, on the disk when this returns. Raises OSError."""
+    """Write a local Arrow file of one record batch, on the disk when this returns. Raises OSError."""
     batch = pa.record_batch([to_arrow(column) for column in columns.values()], names=list(columns))
     options = pa.ipc.IpcWriteOptions(compression=compression)
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema, options=options) as writer:
@@ -194,7 +177,7 @@ def write_columns(path: Path, columns: Mapping[str, np.ndarray], compression: Co
 
 
 def to_arrow(column: np.ndarray) -> Any:
-    """An array over the same memory (flags are packed into bits). `pyarrow.array` would load pandas."""
+    """Wrap the same memory (flags are packed into bits). `pyarrow.array` would load pandas."""
     flat = np.ascontiguousarray(column).reshape(-1)
     bits = np.packbits(flat, bitorder="little") if flat.dtype == np.bool_ else flat
     array = pa.Array.from_buffers(pa.from_numpy_dtype(flat.dtype), len(flat), [None, pa.py_buffer(bits)])
@@ -205,7 +188,7 @@ def to_arrow(column: np.ndarray) -> Any:
 
 
 def to_numpy(column: Any) -> np.ndarray:
-    """A read-only array over the same memory (flags are unpacked). `to_numpy` of pyarrow would load pandas."""
+    """View the same memory, read-only (flags are unpacked). `to_numpy` of pyarrow would load pandas."""
     flat = column
     if isinstance(column, pa.ExtensionArray):  # `flatten` would load pyarrow.compute
         size = column.storage.type.list_size
@@ -223,24 +206,13 @@ def to_numpy(column: Any) -> np.ndarray:
 
 
 def _dtype(arrow: str) -> np.dtype[Any]:
-    """NumPy's type for Arrow's name of a number type."""
     return np.dtype({"halffloat": "float16", "float": "float32", "double": "float64"}.get(arrow, arrow))
 
 
 class ShardColumns(Mapping[str, np.ndarray]):
-    """Columns of one local Arrow file, each made when it is first asked for.
+    """Columns of one local Arrow file, each made when it is first asked for. Raises DataError where it holds something else.
 
     Without compression they are read-only views of the mapped file, except flags, which Arrow packs into bits.
-
-    Args:
-        path: the file.
-        kinds: the columns that it must have, in these types and shapes.
-        rows: how many it must have.
-        label: what a message calls it.
-        compressed: whether it was written with compression.
-
-    Raises:
-        DataError: it is no Arrow file, or what it holds is something else.
     """
 
     def __init__(self, path: Path, kinds: Kinds, rows: int, label: str, *, compressed: bool) -> None:
@@ -262,7 +234,7 @@ class ShardColumns(Mapping[str, np.ndarray]):
         return self._made[name]
 
     def forget(self, name: str) -> None:
-        """Drops what was unpacked of a column; it is made again when it is asked for."""
+        """Drop what was unpacked of a column; it is made again when it is asked for."""
         self._made.pop(name, None)
 
     def __iter__(self) -> Iterator[str]:
@@ -292,7 +264,7 @@ class ShardColumns(Mapping[str, np.ndarray]):
 
 @contextmanager
 def arrow_errors(label: str) -> Generator[None]:
-    """Turns what Arrow says of a damaged file into a DataError."""
+    """Turn what Arrow says of a damaged file into a DataError."""
     try:
         yield
     except D3rayError:

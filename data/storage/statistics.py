@@ -46,7 +46,7 @@ class Statistics(Config):
     n_final_missing: int = Field(description="episodes without a recorded final observation")
 
     def quantities(self) -> dict[str, Moments]:
-        """What was measured, by column, or by what it is."""
+        """Return what was measured, by column, or by what it is."""
         seen = self.observation if isinstance(self.observation, dict) else {"": self.observation}
         return {
             "return of an episode": self.return_,
@@ -78,7 +78,7 @@ class BlockStatistics:
 
 
 def measure_block(rows: Rows, k: int, spec: Spec) -> BlockStatistics:
-    """Block `k`. Observations, continuous actions and rewards are measured in float64."""
+    """Measure block `k`; observations, continuous actions and rewards in float64."""
     steps = ~block(rows, "closing", k)
     action = block(rows, "action", k)[steps]
     counts, outside = None, 0
@@ -94,7 +94,7 @@ def measure_block(rows: Rows, k: int, spec: Spec) -> BlockStatistics:
 
 
 def count_outside(action: np.ndarray, space: Box) -> int:
-    """Actions [N, A] with an entry below `low` or above `high`, bounds rounded to the actions' own precision."""
+    """Count actions [N, A] with an entry below `low` or above `high`, bounds rounded to the actions' own precision."""
     bounds = space.bounds()
     if bounds is None:
         return 0
@@ -129,7 +129,7 @@ def _measure_entries(values: np.ndarray) -> Part:
 
 
 def merge(parts: Iterable[Part]) -> Part:
-    """Moments of all rows of `parts`, in their order (Chan, Golub, LeVeque 1979)."""
+    """Merge the moments of all rows of `parts`, in their order (Chan, Golub, LeVeque 1979)."""
     total: Part | None = None
     for part in parts:
         if total is None or total.count == 0:
@@ -149,7 +149,7 @@ def merge(parts: Iterable[Part]) -> Part:
 
 
 def summarise(blocks: Sequence[BlockStatistics], episodes: EpisodeTable) -> Statistics:
-    """The statistics of a dataset from those of all its blocks, in order."""
+    """Compute the statistics of a dataset from those of all its blocks, in order."""
     merged = {name: _moments(merge(b.parts[name] for b in blocks)) for name in blocks[0].parts}
     keys = {name.partition("/")[2]: moments for name, moments in merged.items() if name.startswith("observation/")}
     counts = [b.action_counts for b in blocks if b.action_counts is not None]

@@ -29,7 +29,7 @@ _EXACT: ContextVar[bool] = ContextVar("exact floats", default=False)
 
 @contextmanager
 def exact_floats() -> Generator[None]:
-    """Inside, `steps_from_arrays` keeps float64 as it is where nothing else is said: for importers, which do not ask."""
+    """Keep float64 inside, where nothing else is said: for importers, which do not ask."""
     token = _EXACT.set(True)
     try:
         yield
@@ -42,7 +42,7 @@ _STARTS: ContextVar[Mapping[str, np.ndarray]] = ContextVar("what kinds are count
 
 @contextmanager
 def counting_from(starts: Mapping[str, np.ndarray]) -> Generator[None]:
-    """Inside, `steps_from_arrays` counts kinds from `starts`, by column, where nothing else is said: for importers."""
+    """Count kinds from `starts` inside, by column, where nothing else is said: for importers, which do not ask."""
     token = _STARTS.set({**_STARTS.get(), **starts})
     try:
         yield
@@ -51,7 +51,6 @@ def counting_from(starts: Mapping[str, np.ndarray]) -> Generator[None]:
 
 
 def counted_from() -> Mapping[str, np.ndarray]:
-    """What kinds are counted from inside of `counting_from`, by column."""
     return _STARTS.get()
 
 
@@ -80,12 +79,10 @@ class StepTable:
 
     @property
     def n_rows(self) -> int:
-        """Transitions and closing rows."""
         return len(self.columns["reward"])
 
     @property
     def n_episodes(self) -> int:
-        """E."""
         return len(self.steps)
 
     @property
@@ -94,7 +91,7 @@ class StepTable:
         return self.n_rows - self.n_episodes
 
     def slice(self, start: int, stop: int) -> StepTable:
-        """Episodes `start` … `stop - 1`, as views. `cuts` stays with the whole."""
+        """Return episodes `start` … `stop - 1`, as views. `cuts` stays with the whole."""
         first = int(self.first_row[start])
         last = int(self.first_row[stop - 1] + self.steps[stop - 1] + 1)
         return StepTable(
@@ -216,7 +213,7 @@ def steps_from_arrays(
 
 
 def _masks(shown: tuple[Any, ...], extra: dict[str, Any], actions: Any) -> dict[str, Any]:
-    """Masks of legal actions by name: those of observations, final and next ones, or what is taken out of the further columns."""
+    """Collect masks of legal actions by name: those of observations, or what is taken out of the further columns."""
     given = dict(zip(MASKS, map(mask_of, shown), strict=True))
     masks = {name: mask for name in MASKS if (mask := extra.pop(name, given[name])) is not None}
     if masks or f"info/{ACTION_MASK}" not in extra:
@@ -228,11 +225,7 @@ def _masks(shown: tuple[Any, ...], extra: dict[str, Any], actions: Any) -> dict[
 
 
 def steps_from_rows(columns: Mapping[str, np.ndarray], final_recorded: np.ndarray, cuts: int = 0) -> StepTable:
-    """The table of columns that have their closing rows already.
-
-    Raises:
-        DataError: columns differ in length, the last row is no closing row, or an episode has no step.
-    """
+    """Build the table of columns that have their closing rows already. Raises DataError where there are no such episodes."""
     _same_lengths({name: len(column) for name, column in columns.items()}, "")
     last = np.flatnonzero(columns["closing"])
     steps = np.diff(last, prepend=-1) - 1
@@ -249,11 +242,7 @@ def steps_from_rows(columns: Mapping[str, np.ndarray], final_recorded: np.ndarra
 
 
 def concat_steps(tables: Sequence[StepTable]) -> StepTable:
-    """Tables one after the other.
-
-    Raises:
-        DataError: there is none, or their columns differ in name, dtype or shape.
-    """
+    """Join tables one after the other. Raises DataError where there is none, or their columns differ in name, dtype or shape."""
     if not tables:
         raise DataError("Nothing to put together: there is no table of steps.")
     check_alike([kinds_of(table.columns) for table in tables])
@@ -269,7 +258,7 @@ def concat_steps(tables: Sequence[StepTable]) -> StepTable:
 
 
 def first_steps(table: StepTable, n: int) -> StepTable:
-    """The first `n` steps; an episode that they cut ends truncated, with the observation that followed."""
+    """Take the first `n` steps; an episode that they cut ends truncated, with the observation that followed."""
     last = int(np.flatnonzero(~table.columns["closing"])[n - 1])
     columns = {name: column[: last + 2].copy() for name, column in table.columns.items()}
     if cut := not columns["closing"][-1]:
@@ -283,7 +272,7 @@ def first_steps(table: StepTable, n: int) -> StepTable:
 
 
 def _label(column: str, argument: str) -> str:
-    """`observations['KEY']` for the column `observation/KEY`."""
+    """Write `observations['KEY']` for the column `observation/KEY`."""
     _, slash, key = column.partition("/")
     return f"{argument}[{key!r}]" if slash else argument
 
@@ -300,7 +289,7 @@ def _array(values: Any, name: str, where: str) -> np.ndarray:
 
 
 def _floats(values: Any, name: str, where: str, *, keep_float64: bool = False, finite: bool = True) -> np.ndarray:
-    """As float32 (or float64 where that is kept), every value finite; integers become floats too."""
+    """Convert to float32 (or float64 where that is kept), every value finite; integers become floats too."""
     array = _array(values, name, where)
     dtype = np.dtype(np.float64 if keep_float64 and array.dtype == np.float64 else np.float32)
     with np.errstate(over="ignore"):  # what is too large is found below, by row
@@ -330,7 +319,7 @@ def _actions(values: Any, where: str, keep_float64: bool, counted: Mapping[str, 
 
 
 def _one_array(values: Any, rewards: Any) -> Any:
-    """A tuple of N rows, as `zip` makes them, as an array; a tuple of arrays of N rows each as it is."""
+    """Turn a tuple of N rows, as `zip` makes them, into an array; a tuple of arrays of N rows each stays as it is."""
     n = len(rewards) if hasattr(rewards, "__len__") else 0
     rows = isinstance(values, tuple) and len(values) == n and any(np.shape(part)[:1] != (n,) for part in values)
     return checks.as_array("An array of rows", values) if rows else values
@@ -385,7 +374,7 @@ def _same_lengths(lengths: Mapping[str, int], where: str) -> None:
 
 
 def _like(observation: dict[str, np.ndarray], other: dict[str, np.ndarray], name: str, where: str, needed: tuple[int, str]) -> None:
-    """`other` has the keys, dtypes and entries of `observation`, and as many rows as are `needed`, which are said in words."""
+    """Check that `other` has the keys and entries of `observation`, and the rows that are `needed`; its dtypes become the same."""
     n, rows = needed
     if other.keys() != observation.keys():
         raise DataError(f"{where}{name} has other keys than observations.")
@@ -401,7 +390,7 @@ def _like(observation: dict[str, np.ndarray], other: dict[str, np.ndarray], name
 
 
 def _jumps(observation: dict[str, np.ndarray], following: dict[str, np.ndarray]) -> np.ndarray:
-    """[N - 1] bool: the next observation of row t is not row t + 1."""
+    """Mark rows t whose next observation is not row t + 1, [N - 1] bool."""
     n = len(next(iter(observation.values())))
     jump = np.zeros(n - 1, bool)
     for name, column in observation.items():
@@ -418,7 +407,7 @@ def _jumps(observation: dict[str, np.ndarray], following: dict[str, np.ndarray])
 
 
 def _with_closing(column: np.ndarray, closing: np.ndarray, final: np.ndarray | None = None) -> np.ndarray:
-    """A copy with closing rows at `closing`: `final`, or zeros."""
+    """Copy with closing rows at `closing`: `final`, or zeros."""
     out = np.zeros((len(column) + len(closing), *column.shape[1:]), column.dtype)
     start = 0
     if len(closing) * 64 < len(column):  # long episodes: copy each as a block

@@ -22,12 +22,10 @@ Progress = Callable[[str, float | None], AbstractContextManager[Advance]]  # of 
 
 
 def in_process(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
-    """Calls the function here, one item after the other."""
     return map(function, items)
 
 
 @contextmanager
 def no_progress(description: str, total: float | None = None) -> Generator[Advance]:
-    """Shows nothing."""
     del description, total
     yield lambda n=1, *, note="", to=None, total=None: None

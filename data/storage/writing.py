@@ -17,8 +17,8 @@ from ..spec import Environment, Spec
 from .claims import is_alive, new_claim, remove_dead
 from .episode_table import EpisodeTable
 from .files import PIECES, Place, storage_errors, sync_folder
+from .fingerprint import BlockScan, Summary, scan_blocks, summarise_scans
 from .manifest import FILE, MANIFEST, Column, Manifest, write_manifest
-from .scan import BlockScan, Summary, scan_blocks, summarise_scans
 from .schema import check_spec, infer_spec, merge_largest, with_masks
 from .shard_files import ShardFiles
 from .shards import ShardRecord, shard_name, write_episodes
@@ -38,7 +38,7 @@ def commit(
     summary: Summary | None = None,
     cuts: int | None = None,
 ) -> Manifest:
-    """Makes a dataset of shards that lie in `folder`: writes the table of episodes, then the manifest.
+    """Make a dataset of shards that lie in `folder`: the table of episodes is written, then the manifest.
 
     Args:
         folder: where the shards were written to.
@@ -51,9 +51,7 @@ def commit(
         summary: instead of `scans`, where digests and statistics are known already.
         cuts: None: the sum of the records'.
 
-    Raises:
-        DataError: shards do not follow on each other, differ in their columns, or are not of the given spec.
-        StorageError: the place cannot be written, or a file of it is gone already.
+    Raises DataError where shards do not follow on each other or differ in columns, StorageError where a file is gone already.
     """
     rows = shard_rows(folder, records)
     place = rows.place
@@ -95,11 +93,7 @@ def commit(
 
 
 def shard_rows(folder: str | Path | Place, records: Sequence[ShardRecord]) -> ShardFiles:
-    """The logical rows of shards that are not committed yet, for workers that scan blocks of them. Picklable.
-
-    Raises:
-        DataError: shards do not follow on each other, or differ in their columns.
-    """
+    """Open the rows of shards that are not committed yet, for workers that scan blocks of them. Raises DataError."""
     place = folder if isinstance(folder, Place) else Place(folder)
     ordered = sorted(records, key=lambda record: record.shard.file)
     if not ordered:
@@ -114,7 +108,6 @@ def shard_rows(folder: str | Path | Place, records: Sequence[ShardRecord]) -> Sh
         if (record.kinds, record.compression) != (ordered[0].kinds, ordered[0].compression):
             raise DataError(f"{place.address(wanted)} has other columns or another compression than {ordered[0].shard.file}.")
         episode += record.shard.episodes
-    place = folder if isinstance(folder, Place) else Place(folder)
     return ShardFiles(
         place, tuple(record.shard for record in ordered), ordered[0].kinds, compressed=ordered[0].compression is not None
     )
@@ -167,7 +160,7 @@ class Draft:
         return self
 
     def commit(self, records: Sequence[ShardRecord], **about: Any) -> Manifest:
-        """`commit` of this module, and then the draft takes its place. Raises StorageError where another did so meanwhile."""
+        """Commit, and put the draft in its place. Raises StorageError where another did so meanwhile."""
         if self.target.read(MANIFEST) != self._replaced:
             raise StorageError(f"{self.target} was written by another in the meantime; what is there now is left as it is.")
         manifest = commit(self.folder, records, **about)
@@ -188,7 +181,7 @@ class Draft:
 
 
 def _move(draft: Path, target: Path, manifest: Manifest | None) -> None:
-    """Renames a draft to its target; with a manifest file by file to where a dataset may be, `dataset.json` last."""
+    """Rename a draft to its target; with a manifest file by file to where a dataset may be, `dataset.json` last."""
     sync_folder(draft)
     if manifest is None:
         draft.rename(target)  # fails where another process has put a dataset there in the meantime

@@ -10,7 +10,7 @@ import numpy as np
 from rich.text import Text
 
 from ...data.doctor import Finding, Histogram, Report
-from ...data.doctor.estimate import BATCH, N_STEPS
+from ...data.doctor.report import BATCH, N_STEPS
 from ...data.errors import in_words
 from ...data.spec import Discrete
 from ...data.storage.statistics import Moments, Statistics

@@ -10,9 +10,9 @@ from typing import Any
 
 from ...data.spec import Spec
 from ...data.storage.files import Place
+from ...data.storage.fingerprint import BlockScan, scan_blocks
 from ...data.storage.pieces import Piece, Shape, make_shards, workspace
 from ...data.storage.rows import n_blocks
-from ...data.storage.scan import BlockScan, scan_blocks
 from ...data.storage.schema import infer_spec, merge_largest
 from ...data.storage.shard_files import ShardFiles
 from ...data.storage.shards import ShardRecord

@@ -14,10 +14,10 @@ import numpy as np
 
 from ...data.dataset import Dataset
 from ...data.spec import Spec
+from ...data.storage.episode_table import StepTables
 from ...data.storage.files import Place
-from ...data.storage.scan import BlockScan
+from ...data.storage.fingerprint import BlockScan
 from ...data.storage.shards import Compression, ShardRecord, plan_shards, write_shard
-from ...data.storage.tables import StepTables
 from ...data.storage.working import Progress, Run, in_process, no_progress
 from ...data.storage.writing import Draft
 from ...data.uris import is_remote

@@ -17,7 +17,7 @@ from ...data.formats.registry import parts_of
 from ...data.storage.claims import scratch_names
 from ...data.storage.files import Place, sha256_of
 from ...data.storage.manifest import MANIFEST
-from ...data.storage.stores.side_by_side import side_by_side
+from ...data.storage.stores.base import side_by_side
 from ...data.uris import is_remote
 
 _WILD = frozenset("*?[")

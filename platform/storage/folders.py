@@ -19,8 +19,8 @@ from ...data.errors import StorageError
 from ...data.storage.claims import scratch_names
 from ...data.storage.files import Place, storage_errors, write_atomically
 from ...data.storage.json_text import parse_json
+from ...data.storage.stores.base import side_by_side
 from ...data.storage.stores.remembering import Remembering
-from ...data.storage.stores.side_by_side import side_by_side
 from ...data.uris import label
 
 if TYPE_CHECKING:  # torch takes a second, and a command that only looks needs none

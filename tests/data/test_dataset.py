@@ -11,13 +11,7 @@ from d3ray.data.spec import Box, Dict, Discrete, Environment, Spec
 from d3ray.data.storage import rows as rows_module
 from d3ray.data.storage.statistics import count_outside
 
-
-def walk(n: int = 400, seed: int = 0, discrete: bool = False, **more: object) -> Dataset:
-    """`n` random steps in episodes of about ten; some terminate, some are truncated."""
-    rng = np.random.default_rng(seed)
-    actions = rng.integers(0, 4, n) if discrete else rng.uniform(-1, 1, (n, 2))
-    end = rng.random((2, n)) < 0.05
-    return Dataset.from_arrays(rng.normal(3, 2, (n, 3)), actions, rng.normal(1, 5, n), end[0], end[1], **more)
+from .operations.derived import walk
 
 
 def test_a_dataset_tells_what_it_holds() -> None:
@@ -40,12 +34,6 @@ def test_a_dataset_tells_what_it_holds() -> None:
     assert [episode.terminated for episode in data.episodes[:2]] == [True, False]
     with pytest.raises(IndexError):
         data.episodes[3]
-
-
-def test_transition_i_of_episode_e_lies_at_row_i_plus_e() -> None:
-    data = walk()
-    episode = np.repeat(np.arange(data.n_episodes), data.episodes.steps)
-    assert (data.episodes.transition_rows() == np.arange(data.n_transitions) + episode).all()
 
 
 def test_columns_cannot_be_written() -> None:
@@ -188,9 +176,3 @@ def test_mdp_dataset_is_from_arrays_under_d3rlpys_names() -> None:
     assert MDPDataset(observations, actions[:, None], rewards, terminals, discrete_action=False).spec.action == Box(shape=(1,))
     with pytest.raises(DataError, match="not whole numbers"):
         MDPDataset(observations, floats + 0.5, rewards, terminals, discrete_action=True)
-
-
-def test_final_observations_are_recorded_or_missing() -> None:
-    data = Dataset.from_arrays([[1.0], [2.0]], [0, 0], [0, 0], [1, 0], final_observations=[[8.0], [9.0]])
-    assert data.statistics.n_final_missing == 0
-    assert [episode.observations[-1, 0] for episode in data.episodes] == [8, 9]

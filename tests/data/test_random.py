@@ -1,13 +1,21 @@
-"""Addressed random numbers: moments, correlations, collisions, and the same numbers for ever."""
+"""Addressed random numbers: moments, correlations, collisions, and the same numbers for ever, of whatever says the seed."""
+
+from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 
 import numpy as np
+import pytest
 import torch
 from scipy import stats
 
-from d3ray.data import seeds
+from d3ray import Dataset
+from d3ray.data import random, seeds
+from d3ray.data.augmentation import RandomShift
 from d3ray.data.random import bits, fold, integers, normal, root_key, shift_right, uniform
+from d3ray.data.sampling import EpisodeSampler, EpochSampler, PrioritizedSampler, TransitionSampler
 
 GOLDEN_INTEGERS = [909, 1, 456, 991]
 GOLDEN_NORMALS = [-1.6557231658177871, 0.28101796344093644, -0.9348012216989143]
@@ -84,3 +92,33 @@ def test_many_integers_are_those_drawn_with_torch_and_one_by_one():
     assert key == int(fold(root_key(3), "name")) % 2**64
     many = seeds.many_integers(key, 10_000, 7)
     assert many.tolist() == seeds.integers(key, 10_000, 7) == integers(fold(root_key(3), "name"), 10_000, 7).tolist()
+
+
+@pytest.mark.parametrize("seed", [0, 1, -3, 12345, 2**62])
+def test_seeds_are_the_tensors_numbers(seed: int) -> None:
+    slow = random.fold(random.fold(random.root_key(seed), "evaluation episode"), 7)
+    quick = seeds.fold(seeds.fold(seeds.root_key(seed), "evaluation episode"), 7)
+    assert int(slow) % 2**64 == quick
+    assert random.integers(slow, 9, 2**31 - 1).tolist() == seeds.integers(quick, 9, 2**31 - 1)
+
+
+@pytest.mark.filterwarnings("error")
+def test_numpys_integers_are_seeds() -> None:
+    rng = np.random.default_rng(0)
+    data = Dataset.from_arrays(rng.normal(size=(60, 2)), rng.normal(size=(60, 1)), rng.normal(size=60), np.arange(60) % 6 == 5)
+    for kind in (TransitionSampler, EpisodeSampler, EpochSampler, PrioritizedSampler):
+        one, other = (kind(data, 4, seed).sample(0).reward for seed in (np.int64(3), 3))
+        assert torch.equal(one, other)
+    pair = TransitionSampler(data, 4, np.arange(2)).sample(0).reward
+    assert torch.equal(pair, TransitionSampler(data, 4, (0, 1)).sample(0).reward)
+    assert data.shuffle(np.uint8(200)).fingerprint == data.shuffle(200).fingerprint
+    assert seeds.root_key(np.int64(2**62)) == seeds.root_key(2**62)  # type: ignore[arg-type]
+    images = torch.zeros(3, 1, 9, 9)
+    images[..., 4, 4] = 1
+    shift = RandomShift()
+    assert torch.equal(shift.transform(images, np.int64(5)), shift.transform(images, 5))  # type: ignore[arg-type]
+
+
+def test_evaluation_imports_no_torch() -> None:
+    code = "import sys, d3ray.algos.environments.evaluate; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -207,12 +207,6 @@ def test_older_manifests_still_open() -> None:
         Spec.model_validate({"observation": box, "action": {"kind": "text"}})
 
 
-def test_a_spec_is_the_same_after_json() -> None:
-    for action, _ in ACTIONS:
-        spec = Spec(observation=NESTED, action=action)
-        assert Spec.model_validate_json(spec.model_dump_json()) == spec
-
-
 def test_largest_numbers_are_those_of_all_shards() -> None:
     parts: list[dict[str, tuple[int, ...]]] = [{"action": (3, 1), "observation": (2,)}, {"action": (1, 4), "observation": (0,)}, {}]
     assert merge_largest(parts) == {"action": (3, 4), "observation": (2,)}

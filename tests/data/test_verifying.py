@@ -14,7 +14,7 @@ import pytest
 
 import d3ray
 from d3ray.data.errors import DataError
-from d3ray.data.node_maps import seen
+from d3ray.data.node_maps import node_map
 from d3ray.data.storage import shard_files
 from d3ray.data.storage.manifest import MANIFEST
 from d3ray.jobs.data.inspect import InspectConfig, run
@@ -25,7 +25,7 @@ SHARD = "data-00000-of-00001.arrow"
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a process that has mapped nothing yet."""
-    monkeypatch.setattr(seen, "_seen", {})
+    monkeypatch.setattr(node_map, "_seen", {})
 
 
 def written(place: Path, **how: Any) -> Path:
@@ -81,13 +81,13 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 def test_a_file_is_compared_once_and_again_when_it_was_touched(
     tmp_path: Path, hashed: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(seen, "_NOTED", 1)
+    monkeypatch.setattr(node_map, "_NOTED", 1)
     monkeypatch.setenv("D3RAY_CACHE", str(tmp_path / "cache"))
     place = written(tmp_path / "it")
     for _ in range(3):
         d3ray.Dataset.open(place).columns  # noqa: B018
     assert len(hashed) == 1
-    seen._seen.clear()  # pyright: ignore[reportPrivateUsage] - another process
+    node_map._seen.clear()  # pyright: ignore[reportPrivateUsage] - another process
     d3ray.Dataset.open(place).columns  # noqa: B018
     assert len(hashed) == 1
     flip(place / SHARD)

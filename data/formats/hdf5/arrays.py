@@ -25,7 +25,7 @@ _SPARE = 1 << 12  # bytes of a chunk that filters add, as a checksum
 
 @contextmanager
 def open_hdf5(path: Path | str) -> Generator[h5py.File]:
-    """The file, opened for reading; what h5py raises inside becomes a `DataError`."""
+    """Open a file for reading; what h5py raises inside becomes a DataError."""
     path = existing_file(path)
     if not is_hdf5(path):
         raise DataError(f"{path} is not an HDF5 file.")
@@ -34,7 +34,6 @@ def open_hdf5(path: Path | str) -> Generator[h5py.File]:
 
 
 def is_hdf5(path: Path) -> bool:
-    """Whether the file begins as HDF5 does (or has its signature after a user block)."""
     return bool(h5py.is_hdf5(path))
 
 
@@ -67,31 +66,27 @@ def node(group: h5py.Group, name: str) -> h5py.Group | h5py.Dataset | None:
 
 
 def _steps(path: str) -> list[str]:
-    """The parts of a path, the first of them last; "/" stands for the file's own group."""
+    """Split a path, its first part last; "/" stands for the file's own group."""
     parts = [part for part in path.split("/") if part not in ("", ".")]
     return [*reversed(parts), *(["/"] if path.startswith("/") else [])]
 
 
 def find_group(file: h5py.Group, name: str) -> h5py.Group | None:
-    """The group of that name, or None where there is none. Raises as `node`."""
     found = node(file, name)
     return found if isinstance(found, h5py.Group) else None
 
 
 def find(file: h5py.Group, name: str) -> h5py.Dataset | None:
-    """The array of that name, or None where there is none. Raises as `node`."""
     found = node(file, name)
     return found if isinstance(found, h5py.Dataset) else None
 
 
 def read_array(file: h5py.File, name: str) -> Array | None:
-    """The numbers of that name, or None where there is no such array. Raises as `read_rows`."""
     dataset = find(file, name)
     return None if dataset is None else read_rows(dataset, name)
 
 
 def read_rows(dataset: h5py.Dataset, name: str, rows: slice | None = None) -> Array:
-    """The numbers of an array, or of some of its rows."""
     if dataset.shape is None or dataset.dtype.kind not in "biuf":
         raise DataError(f"{dataset.file.filename}: {name!r} holds {dataset.dtype}, not numbers.")
     count_bytes(dataset, name, rows)
@@ -99,7 +94,7 @@ def read_rows(dataset: h5py.Dataset, name: str, rows: slice | None = None) -> Ar
 
 
 def count_bytes(dataset: h5py.Dataset, name: str, rows: slice | None = None) -> None:
-    """Counts bytes of an array, or of some of its rows, before they are read: a file may declare rows that it does not store."""
+    """Count bytes of an array, or of some of its rows, before they are read: a file may declare rows that it does not store."""
     source, shape = f"{dataset.file.filename}: {name!r}", dataset.shape or ()
     n = 1 if not shape else shape[0] if rows is None else len(range(*rows.indices(shape[0])))
     unpacks(source, n * (math.prod(shape[1:]) * dataset.dtype.itemsize + ROW))
@@ -109,7 +104,7 @@ def count_bytes(dataset: h5py.Dataset, name: str, rows: slice | None = None) -> 
 
 
 def _check_chunks(dataset: h5py.Dataset, chunk_bytes: int, source: str) -> None:
-    """HDF5 inflates a chunk for as long as it goes on, whatever its size is said to be: those that could fill memory are tried."""
+    """Try chunks that could fill memory: HDF5 inflates one for as long as it goes on, whatever its size is said to be."""
     if dataset.compression != "gzip":
         return
     due, large = chunk_bytes + _SPARE, list[Any]()
@@ -126,7 +121,7 @@ def _check_chunks(dataset: h5py.Dataset, chunk_bytes: int, source: str) -> None:
 def find_arrays(
     file: h5py.File, required: tuple[str, ...], optional: tuple[str, ...], kind: str, rename: Mapping[str, str]
 ) -> dict[str, h5py.Dataset]:
-    """Those of the arrays that are there, all of one length. `rename` has what the file calls an array, by its usual name."""
+    """Find those of the arrays that are there, all of one length; `rename` has the file's names by the usual ones."""
     called = {name: rename.get(name, name) for name in (*required, *optional)}
     there = {name: dataset for name, said in called.items() if (dataset := find(file, said)) is not None}
     for name in (*required, *rename):
@@ -137,7 +132,7 @@ def find_arrays(
 
 
 def scalar(file: h5py.File, name: str) -> Any:
-    """The single value of that name as Python's own (bytes as text), or None where there is none."""
+    """Read a single value as Python's own (bytes as text); None where there is none."""
     dataset = find(file, name)
     if dataset is None or dataset.shape != ():
         return None
@@ -148,13 +143,13 @@ def scalar(file: h5py.File, name: str) -> Any:
 
 
 def listed(file: h5py.File) -> str:
-    """The names at the top of the file, at most eight, for a sentence."""
+    """List the names at the top of the file, at most eight, for a sentence."""
     names = sorted(str(name)[:40] for name in file)  # a damaged one is bytes, and may be long
     return (", ".join(map(repr, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")) or "nothing"
 
 
 def arrays_below(group: h5py.Group, what: str) -> Iterator[tuple[str, h5py.Dataset]]:
-    """All arrays below a group by their names, groups joined by '/'."""
+    """Yield all arrays below a group by name, groups joined by '/'."""
     seen = 0
 
     def below(inside: h5py.Group, prefix: str) -> Iterator[tuple[str, h5py.Dataset]]:
@@ -172,7 +167,7 @@ def arrays_below(group: h5py.Group, what: str) -> Iterator[tuple[str, h5py.Datas
 
 
 def attribute(node: h5py.Group | h5py.Dataset, name: str) -> Any:
-    """An attribute as Python's own value, a list of them, or None where there is none; texts of bytes are decoded."""
+    """Read an attribute as Python's own value or a list of them, bytes as text; None where there is none."""
     if name not in node.attrs:
         return None
     about = node.attrs.get_id(name)

@@ -45,7 +45,6 @@ class D3rlpy(StepFormat):
 
     @classmethod
     def detect(cls, path: Path) -> bool:
-        """Looks for the marks of one of the layouts."""
         if not is_hdf5(path):
             return False
         with open_hdf5(path) as file:
@@ -53,7 +52,6 @@ class D3rlpy(StepFormat):
             return flat or _in_episodes(file)
 
     def plan(self, path: Path, n_bytes: int | None) -> Plan:
-        """Stretches of episodes, by the lengths of their rewards."""
         source = str(path)
         with open_hdf5(path) as file:
             if not _in_episodes(file):
@@ -73,7 +71,7 @@ class D3rlpy(StepFormat):
         return self.on_ends(ends, limits_known=not ends.terminated.all())
 
     def _flat(self, path: Path) -> Imported:
-        """The 2020 and the 1.x layout, told apart by `_arriving`."""
+        """Read the 2020 or the 1.x layout, told apart by `_arriving`."""
         source = str(path)
         with open_hdf5(path) as file:
             there = find_arrays(file, REQUIRED, ("episode_terminals",), "a d3rlpy", {})
@@ -114,7 +112,7 @@ class D3rlpy(StepFormat):
         )
 
     def _arriving(self, rewards: Array, end: Array, version: object) -> tuple[bool, list[str]]:
-        """Whether rewards stand in the row where the agent arrives, and a sentence on how that was decided."""
+        """Decide whether rewards stand in the row where the agent arrives, and say why."""
         first = np.r_[0, np.flatnonzero(end[:-1]) + 1]
         given = int(np.count_nonzero(rewards[first]))
         if self.rewards != "auto":
@@ -130,7 +128,7 @@ class D3rlpy(StepFormat):
         return arriving, [f"Rewards were read in the row {'that the action led to' if arriving else 'of the action'} ({why})."]
 
     def _episodes(self, path: Path, some: slice) -> Imported:
-        """The 2.x layout. A truncated episode keeps its last step, which d3rlpy itself never draws: it has no next observation."""
+        """Read the 2.x layout; a truncated episode keeps its last step, which d3rlpy never draws."""
         source, names = where(path, some.start, "episode"), [f"{path}, episode {i}" for i in range(some.start, some.stop)]
         parts, terminated = list[dict[str, Array]](), list[bool]()
         with open_hdf5(path) as file:
@@ -168,7 +166,7 @@ def _count(file: h5py.File, source: str) -> int:
 
 
 def _sizes(file: h5py.File, source: str) -> Array:
-    """Bytes of each episode, about, by its rewards and the entries of the first; of one that is missing, which is said later, 0."""
+    """Estimate the bytes of each episode by its rewards and the entries of the first; 0 for one that is missing."""
     first = _episode(file, source, 0)
     row_bytes = sum(array.nbytes for array in first.values()) // max(len(first["rewards"]), 1) + 1
     found = (find(file, f"rewards_{i}") for i in range(_count(file, source)))
@@ -176,7 +174,7 @@ def _sizes(file: h5py.File, source: str) -> Array:
 
 
 def _episode(file: h5py.File, source: str, i: int) -> dict[str, Array]:
-    """The arrays of episode i. Observations that are a tuple become `observations/0` and so on."""
+    """Read the arrays of episode i; observations that are a tuple become `observations/0` and so on."""
     found: dict[str, Array] = {}
     for name in EPISODE:
         array = read_array(file, f"{name}_{i}")

@@ -57,14 +57,13 @@ class D4RL(StepFormat):
 
     @classmethod
     def nearly(cls, path: Path, *, renamed: bool) -> bool:
-        """Whether one of the four arrays is missing."""
         if renamed or not is_hdf5(path):
             return False
         with open_hdf5(path) as file:
             return sum(find(file, name) is not None for name in REQUIRED) > 2
 
     def plan(self, path: Path, n_bytes: int | None) -> Plan:
-        """Stretches of whole episodes: the flags are read for it, and the goals, nothing else."""
+        """Plan stretches of whole episodes, for which the flags and the goals alone are read."""
         source, rename = str(path), check_rename(self.rename, (*REQUIRED, *OPTIONAL), self.name)
         with open_hdf5(path) as file:
             if "episode" not in rename and (numbered := [name for name in STEP_NAMES["episode"] if find(file, name) is not None]):
@@ -109,7 +108,7 @@ class D4RL(StepFormat):
         )
 
     def _read(self, path: Path, rename: Mapping[str, str], rows: slice, ends: Array, follows: bool) -> Imported:
-        """The steps in some rows, which are whole episodes; `ends` are bits of terminated and truncated."""
+        """Read some rows, which are whole episodes; `ends` has bits of terminated and truncated."""
         terminated, truncated = np.unpackbits(ends, axis=1, count=rows.stop - rows.start).astype(bool)
         with open_hdf5(path) as file:
             there = find_arrays(file, REQUIRED, OPTIONAL, "a D4RL", rename)
@@ -138,7 +137,7 @@ class D4RL(StepFormat):
         return [said] * bool(after) + self.on_ends(ends, limits_known=limits_known)
 
     def _goals(self, source: str, goal: Array | None, end: Array, notes: list[str]) -> Array:
-        """[N] bool: where the goal changes inside an episode, if that is to end it."""
+        """Mark where the goal changes inside an episode, [N] bool, if that is to end it."""
         if goal is None:
             if self.cut_at_goal:
                 raise DataError(f"{source} has no infos/goal, so no episode can be cut where it changes.")
@@ -154,12 +153,12 @@ class D4RL(StepFormat):
 
 
 def _bits(*flags: Array) -> Array:
-    """[K, ⌈N / 8⌉]: they travel with the parts, to any worker."""
+    """Pack flags to [K, ⌈N / 8⌉]: they travel with the parts, to any worker."""
     return np.packbits(flags, axis=1)
 
 
 def _infos(file: h5py.File, n: int) -> tuple[dict[str, h5py.Dataset], list[str]]:
-    """Extra columns of infos/*, and a sentence on each array that is no column."""
+    """Find extra columns of infos/*, and say which arrays are no column."""
     group = find_group(file, "infos")
     extra: dict[str, h5py.Dataset] = {}
     notes: list[str] = []
@@ -174,7 +173,7 @@ def _infos(file: h5py.File, n: int) -> tuple[dict[str, h5py.Dataset], list[str]]
 
 
 def _metadata(file: h5py.File) -> dict[str, Any]:
-    """metadata/* as JSON values: single values as they are, arrays (a policy's weights) as their shape."""
+    """Read metadata/* as JSON values, arrays (a policy's weights) as their shape."""
     group = find_group(file, "metadata")
     if group is None:
         return {}

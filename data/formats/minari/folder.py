@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,9 +22,69 @@ from ..format import Imported, Plan, StepFormat, stretches, where
 from ..hdf5.arrays import find_group, is_hdf5, open_hdf5
 from ..runs import Runs, ends_of, join, join_actions
 from ..untrusted.values import json_file
-from .lengths import Fault, Short, fault_of, left_out, none_left
 from .spaces import Json, leaves, parse_space, starts_of, to_spec
 from .storage import PARTS, Stored, folder_episodes, hdf5_episodes, hdf5_metadata, hdf5_outline
+
+Short = Literal["leave out", "keep"]
+MOST = 12  # numbers of episodes that a note names
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why an episode cannot be read.
+
+    Attributes:
+        kind: it is "empty", it is "short" of its final observation alone, or its arrays are "unequal".
+        detail: what is wrong with it, to be put behind its name.
+    """
+
+    kind: Literal["empty", "short", "unequal"]
+    detail: str
+
+
+def fault_of(rows: Mapping[str, int], short: Short) -> Fault | None:
+    """Say what is wrong with the `rows` of an episode's arrays, by place ("rewards", "actions/arm"); None: nothing."""
+    if not (n := rows["rewards"]):
+        return Fault("empty", "there are no steps")
+    seen = {place: length for place, length in rows.items() if place.partition("/")[0] == "observations"}
+    for place, length in rows.items():
+        if place not in seen and length != n:
+            return Fault("unequal", f"{place!r} has {length} rows, 'rewards' has {n}")
+    is_short = all(length == n for length in seen.values())
+    for place, length in seen.items():
+        if length != n + 1 and not (is_short and short == "keep"):
+            return Fault("short" if is_short else "unequal", f"{place!r} has {length} rows; {n + 1} are due for {n} steps")
+    return None
+
+
+def left_out(faults: Mapping[str, Fault], n: int) -> list[str]:
+    """Say how many of the `n` episodes are not read, which, and the way round."""
+    notes: list[str] = []
+    for kind, why in (
+        ("empty", "have no steps"),
+        ("short", "have as many observations as steps, where one more is due,"),
+        ("unequal", "have arrays of unequal lengths"),
+    ):
+        which = [number for number, fault in faults.items() if fault.kind == kind]
+        if not which:
+            continue
+        first = f"{faults[which[0]].detail}" if kind == "unequal" else ""
+        cure = " options.short=keep reads them, without their final observations." if kind == "short" else ""
+        cure = f" In the first {first}; mend them in the file." if first else cure
+        notes.append(f"{len(which)} of {n} episodes {why} and were left out: {_some(which)}.{cure}")
+    return notes
+
+
+def none_left(source: str, faults: Mapping[str, Fault]) -> DataError:
+    number, fault = next(iter(faults.items()))
+    cure = "; options.short=keep reads such episodes, without their final observations" if fault.kind == "short" else ""
+    return DataError(f"{source} has no episode that can be read, of {len(faults)}: in episode {number}: {fault.detail}{cure}.")
+
+
+def _some(numbers: Sequence[str]) -> str:
+    more = f" and {len(numbers) - MOST} more" if len(numbers) > MOST else ""
+    return ", ".join(numbers[:MOST]) + more
+
 
 MAIN, METADATA = "main_data.hdf5", "metadata.json"
 STORAGES = ("hdf5", "arrow", "parquet")
@@ -77,11 +137,9 @@ class Minari(StepFormat):
 
     @classmethod
     def parts(cls, folder: Path) -> list[Path]:
-        """The folder, where it is a dataset."""
         return [folder] if _data_folder(folder) else []
 
     def plan(self, path: Path, n_bytes: int | None) -> Plan:
-        """Stretches of episodes of HDF5; other storages are read at once."""
         place = _find(path)
         if n_bytes is None or place.storage != "hdf5":
             return super().plan(path, n_bytes)
@@ -110,7 +168,7 @@ class Minari(StepFormat):
         return self._read(path)
 
     def _read(self, path: Path, some: slice | None = None, unlike: frozenset[str] = frozenset()) -> Imported:
-        """All episodes, or some, without the infos that are unlike others; then without words on how they end, and on lengths."""
+        """Read all episodes, or some without the infos `unlike` others; of some nothing is said on their ends and lengths."""
         place = _find(path)
         spaces, inner = place.spaces(), place.leaves()
         found = _Found(inner, unlike, self.short)
@@ -153,24 +211,22 @@ class _Place:
         return {part: parse_space(self.metadata[key], f"{key} of {self.said_in}") for part, key in known.items()}
 
     def leaves(self) -> dict[str, Json]:
-        """Of both spaces, by their places."""
         return {f"{part}/{name}" if name else part: one for part, s in self.spaces().items() for name, one in leaves(s).items()}
 
     def check(self, path: Path, n: int, n_steps: int) -> None:
-        """Raises DataError where there are other episodes, or more or fewer steps, than are said."""
+        """Raise DataError where there are other numbers of episodes or steps than are said."""
         for what, there in (("episodes", n), ("steps", n_steps)):
             total = self.metadata.get(f"total_{what}")
             if isinstance(total, int) and total != there:
                 raise DataError(f"{path} has {there} {what}; {self.said_in} says {total}.")
 
     def about(self) -> dict[str, Any]:
-        """For the provenance."""
         kept = {key: self.metadata[key] for key in KEPT if self.metadata.get(key)}
         return {"storage": self.storage} | ({"metadata": kept} if kept else {})
 
 
 def _data_folder(path: Path) -> Path | None:
-    """The folder that holds the data, of one that a person would name; None where it is no dataset."""
+    """Find the folder that holds the data, of one that a person would name; None where it is no dataset."""
     for folder in (path / "data", path):
         if (folder / MAIN).is_file() or _read_metadata(folder / METADATA).get("data_format") in STORAGES:
             return folder
@@ -192,7 +248,7 @@ def _find(path: Path) -> _Place:
 
 
 def _read_metadata(path: Path) -> Json:
-    """Nothing where there is no such file, or it is some other program's."""
+    """Read the metadata; nothing where there is no such file, or it is some other program's."""
     try:
         content: Any = json_file(path)
     except (OSError, ValueError):
@@ -276,7 +332,7 @@ class _Found:
         return values[:, None] if values.ndim == 1 and self.spaces.get(place, {}).get("type") == "Box" else values
 
     def _same_infos(self) -> None:
-        """Leaves out infos that some episodes lack, or that have other entries there."""
+        """Leave out infos that some episodes lack, or that have other entries there."""
         names = {name for part in self.steps for name in part if name.startswith(("info/", "log_prob"))}
         for name in names:
             kinds = {part[name].shape[1:] if name in part else None for part in self.steps}
@@ -287,7 +343,7 @@ class _Found:
 
 
 def _with_any(found: list[slice], readable: Array) -> list[slice]:
-    """Stretches in each of which an episode can be read; those without one go with the stretch after them, or the last one."""
+    """Merge stretches so that an episode can be read in each."""
     kept = [some for some in found if readable[some].any()]
     starts = [0, *(some.stop for some in kept[:-1])]
     stops = [*(some.stop for some in kept[:-1]), len(readable)]
@@ -295,7 +351,7 @@ def _with_any(found: list[slice], readable: Array) -> list[slice]:
 
 
 def _spec(spaces: dict[str, Json], steps: StepTable, source: str, said_in: str, *, own_action: bool) -> Spec | None:
-    """The spaces, once they suit the arrays. Actions that were put together, or are taken as asked (`own_action`), are inferred."""
+    """Return the spaces, once they suit the arrays; joined actions, and those taken as asked (`own_action`), are inferred."""
     observation, action = to_spec(spaces["observations"]), to_spec(spaces["actions"])
     kinds, largest = kinds_of(steps.columns), largest_numbers(steps.columns)
     if observation is None:

@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 def parse_space(text: Any, where: str) -> Json:
-    """The JSON of a space, every part of a kind that Minari has."""
+    """Parse the JSON of a space. Raises DataError where Minari does not write such."""
     try:
         space: Any = parse_json(text) if isinstance(text, str) else text
         to_spec(space)
@@ -24,7 +24,7 @@ def parse_space(text: Any, where: str) -> Json:
 
 
 def leaves(space: Json, name: str = "") -> dict[str, Json]:
-    """The leaves of a space by their places, such as "camera/left" or "0"; a single one is named ""."""
+    """List the leaves of a space by their places, such as "camera/left" or "0"; a single one is named ""."""
     match space["type"]:
         case "Dict":
             inner = dict(space["subspaces"])
@@ -36,7 +36,7 @@ def leaves(space: Json, name: str = "") -> dict[str, Json]:
 
 
 def shape_of(leaf: Json) -> tuple[int, ...] | None:
-    """The shape of a leaf's entries; None for text."""
+    """Return the shape of a leaf's entries; None for text."""
     match leaf["type"]:
         case "Box":
             return tuple(int(n) for n in leaf["shape"])
@@ -53,7 +53,7 @@ def shape_of(leaf: Json) -> tuple[int, ...] | None:
 
 
 def starts_of(spaces: Json) -> dict[str, np.ndarray]:
-    """What kinds are counted from where that is not 0, by column, of the spaces of `observations` and `actions`."""
+    """Return what kinds are counted from where that is not 0, by column."""
     observation, action = (to_spec(spaces[part]) if part in spaces else None for part in ("observations", "actions"))
     found = space_columns(observation) if observation is not None else {}
     return starts(found | ({} if action is None or isinstance(action, Dict | Tuple) else {"action": action}))
@@ -97,7 +97,7 @@ def _to_parts(space: Json) -> Dict | Tuple | None:
 
 
 def from_spec(space: Any) -> Json:
-    """The JSON of a space of d3ray; bounds that are not known are infinite, or those of the type of integers."""
+    """Write a space as JSON; bounds that are not known are infinite, or those of the type of integers."""
     match space:
         case Dict():
             return {"type": "Dict", "subspaces": {key: from_spec(part) for key, part in space.spaces.items()}}
@@ -124,6 +124,6 @@ def _stored(dtype: np.dtype[Any]) -> str:
 
 
 def _brief(bound: Any) -> float | tuple[float, ...]:
-    """One number where all entries share it: an image has 84 · 84 times 255."""
+    """Keep one number where all entries share it: an image has 84 · 84 times 255."""
     entries = bound.reshape(-1)
     return float(entries[0]) if entries.size and (entries == entries[0]).all() else tuple(entries.tolist())

@@ -14,9 +14,8 @@ import pyarrow as pa
 from ...errors import DataError
 from ..arrays import Array, damaged
 from ..hdf5.arrays import arrays_below, attribute, find_group, open_hdf5, read_rows
-from ..tabular.arrow_columns import array_of
-from ..tabular.arrow_file import read_arrow
-from ..tabular.encoded_images import decode_images, is_encoded
+from ..tabular.arrow_columns import array_of, read_arrow
+from ..tabular.images import decode_images, is_encoded
 from ..tabular.parquet_table import open_parquet, read_table
 from .spaces import Json, shape_of
 
@@ -38,7 +37,7 @@ class Stored:
     final_missing: bool = False
 
     def add(self, place: str, values: Array | None) -> None:
-        """Puts the array of "observations/camera/left" where it belongs; None: it is no array of numbers."""
+        """Put the array of "observations/camera/left" where it belongs; None: it is no array of numbers."""
         part, _, leaf = place.partition("/")
         if values is None:
             if part not in ("observations", "infos"):
@@ -54,7 +53,7 @@ Spaces = Mapping[str, Json]  # "observations/camera/left": the leaf's JSON
 
 
 def hdf5_metadata(path: Path) -> dict[str, Any]:
-    """Attributes of the file, where Minari before 0.5 kept what is in metadata.json now."""
+    """Read the attributes of the file, where Minari before 0.5 kept what is in metadata.json now."""
     with open_hdf5(path) as file:
         return {name: attribute(file, name) for name in file.attrs}
 
@@ -78,7 +77,7 @@ class Outline:
 
 
 def hdf5_outline(path: Path) -> list[Outline]:
-    """Each episode's, by number. Raises DataError where one has no rewards."""
+    """Outline each episode, by number. Raises DataError where one has no rewards."""
     found: list[Outline] = []
     with open_hdf5(path) as file:
         for number in _in_file(path, file):
@@ -94,7 +93,6 @@ def hdf5_outline(path: Path) -> list[Outline]:
 
 
 def hdf5_episodes(path: Path, spaces: Spaces, some: slice) -> Iterator[Stored]:
-    """Episodes of a file, by number. Raises DataError: a part is missing, or lies in another file."""
     with open_hdf5(path) as file:
         for number in _in_file(path, file)[some]:
             group = _group(file, number)
@@ -109,7 +107,7 @@ def hdf5_episodes(path: Path, spaces: Spaces, some: slice) -> Iterator[Stored]:
 
 
 def folder_episodes(folder: Path, spaces: Spaces, some: slice) -> Iterator[Stored]:
-    """Episodes of a folder with a subfolder of Arrow or Parquet files each. Raises DataError as `hdf5_episodes` does."""
+    """Yield episodes of a folder with a subfolder of Arrow or Parquet files each."""
     for number in _numbers(folder, (path.name for path in folder.iterdir() if path.is_dir()))[some]:
         episode = Stored(f"{folder}, episode {number}")
         table = _table(folder / str(number))
@@ -121,7 +119,7 @@ def folder_episodes(folder: Path, spaces: Spaces, some: slice) -> Iterator[Store
 
 
 def _numbers(where: Path, names: Iterator[str]) -> list[int]:
-    """Episode numbers, 10 after 9 and not after 1. Raises DataError where one is missing between two others, or there is none."""
+    """Sort episode numbers. Raises DataError where one is missing between two others, or there is none."""
     numbers = sorted({int(name) for name in names if name.isdecimal()})
     if not numbers:
         raise DataError(f"{where} has no episodes.")
@@ -138,13 +136,13 @@ def _shape(spaces: Spaces, place: str) -> tuple[int, ...] | None:
 
 
 def _holds(dataset: h5py.Dataset) -> bool:
-    """Whether it is an array of numbers, or of images from JPEG."""
+    """Tell whether it is an array of numbers, or of images from JPEG."""
     images = h5py.check_vlen_dtype(dataset.dtype) == np.uint8
     return dataset.shape is not None and (dataset.dtype.kind in "biuf" or images)
 
 
 def _read(dataset: h5py.Dataset, place: str, where: str, shape: tuple[int, ...] | None) -> Array | None:
-    """Numbers, or images from JPEG; None for text and what is no array."""
+    """Read numbers, or images from JPEG; None for text and what is no array."""
     if not _holds(dataset):
         return None
     if h5py.check_vlen_dtype(dataset.dtype) == np.uint8:
@@ -191,7 +189,7 @@ def _read_table(file: Path) -> Any:
 
 
 def _columns(table: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Each leaf of the columns of an episode, with its place."""
+    """Yield each leaf of the columns of an episode, with its place."""
 
     def below(place: str, column: Any, about: Any) -> Iterator[tuple[str, Any, Any]]:
         if not pa.types.is_struct(about.type):

@@ -62,7 +62,6 @@ class Dreamer(StepFormat):
 
     @classmethod
     def detect(cls, path: Path) -> bool:
-        """Looks for `action`, `reward`, what was seen, and Dreamer's flags or discounts."""
         there = npz_names(path)
         if not missing(there) or not all(NAMES[word][0] in there for word in REQUIRED):
             return False
@@ -120,7 +119,7 @@ class Dreamer(StepFormat):
         return Imported(steps, spec, notes=notes)
 
     def _actions(self, source: str, acted: Array) -> tuple[Array, int]:
-        """Actions, those of ones among zeros by their numbers; and of these how many there are, else 0."""
+        """Return actions, those of ones among zeros by number, and how many of these there are, else 0."""
         one_hot = acted.ndim == 2 and acted.shape[1] > 1 and bool(((acted == 0) | (acted == 1)).all() and (acted.sum(1) == 1).all())
         if not one_hot or self.discrete_action is False:
             return self.actions(source, acted), 0
@@ -128,7 +127,7 @@ class Dreamer(StepFormat):
 
 
 def _begins(source: str, found: Found) -> Array:
-    """[N] bool: the first row of each episode, or of a piece of one."""
+    """Mark the first row of each episode, or of a piece of one, [N] bool."""
     begins = np.arange(found.n) == 0
     if "first" in found.raw:
         begins |= flags(source, found.called["first"], found.raw["first"])
@@ -139,7 +138,7 @@ def _begins(source: str, found: Found) -> Array:
 
 
 def _terminal(source: str, found: Found) -> Array:
-    """[N] bool: the rows in which the task was over."""
+    """Mark the rows in which the task was over, [N] bool."""
     if "terminal" in found.raw:
         return flags(source, found.called["terminal"], found.raw["terminal"])
     discount = found.raw.get("discount", np.ones(found.n))

@@ -48,7 +48,6 @@ class PFRL(StepFormat):
 
     @classmethod
     def detect(cls, path: Path) -> bool:
-        """Looks for PFRL's five arrays."""
         return {NAMES[word][0] for word in REQUIRED} <= set(npz_names(path))
 
     def read(self, path: Path) -> Imported:
@@ -83,6 +82,6 @@ class PFRL(StepFormat):
 
 
 def _absent(column: Array) -> Array:
-    """[N] bool: a row of nothing but NaN."""
+    """Mark rows of nothing but NaN, [N] bool."""
     rows = column.reshape(len(column), -1)
     return np.asarray(np.isnan(rows).all(1)) if column.dtype.kind == "f" else np.zeros(len(rows), bool)

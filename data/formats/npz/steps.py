@@ -39,23 +39,22 @@ class Archive:
         self._read: set[str] = set()
 
     def header(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """Shape and dtype of an array, without its values."""
+        """Read shape and dtype of an array, without its values."""
         with self._members.open(f"{name}.npy") as stream:
             shape, _, dtype = npy_header(stream)
         return shape, dtype
 
     def read(self, name: str) -> Array:
-        """The numbers of that name. Raises DataError: they are none, or fewer than is said."""
         self._read.add(name)
         with self._members.open(f"{name}.npy") as stream:
             return native(read_npy(stream, f"{self._members.source}: {name!r}", self._members.sizes[f"{name}.npy"]))
 
     def parts(self, word: str) -> dict[str, Array]:
-        """The arrays `word/KEY` by key, where the archive has parts of observations instead of one array."""
+        """Read the arrays `word/KEY` by key, where the archive has parts of observations instead of one array."""
         return {name.partition("/")[2]: self.read(name) for name in self.names if name.startswith(f"{word}/")}
 
     def left_out(self) -> list[str]:
-        """A sentence on each array that was not read."""
+        """Say which arrays were not read."""
         left = [name for name in self.names if name not in self._read]
         objects = [name for name in left if self.header(name)[1].hasobject]
         return [f"{name!r} holds Python objects and was not read." for name in objects] + [
@@ -65,7 +64,7 @@ class Archive:
 
 @contextmanager
 def open_npz(path: Path | str) -> Generator[Archive]:
-    """The archive, opened for reading; that it is none, or damaged, becomes a `DataError`, also while it is read."""
+    """Open an archive for reading; that it is none, or damaged, becomes a DataError, also while it is read."""
     path = existing_file(path)
     if not is_zip(path):
         raise DataError(f"{path} is not an .npz archive.")
@@ -74,7 +73,7 @@ def open_npz(path: Path | str) -> Generator[Archive]:
 
 
 def npz_names(path: Path) -> list[str]:
-    """The names of the arrays in an archive; none of another file. Raises DataError: it is damaged."""
+    """List the arrays in an archive; none of another file."""
     if not is_zip(path):
         return []
     with open_npz(path) as archive:
@@ -100,7 +99,7 @@ def read_rows_of(
     format: str,
     unread: tuple[str, ...] = (),
 ) -> Found:
-    """The arrays that `names_in` finds by `names`, and further ones of as many rows whose name begins with none of `unread`."""
+    """Read the arrays that `names_in` finds, and others of as many rows whose names begin with none of `unread`."""
     with open_npz(path) as archive:
         called = names_in(archive.names, names, required, str(path), rename, format)
         raw = {word: archive.read(name) for word, name in called.items()}
@@ -138,12 +137,10 @@ class NPZ(StepFormat):
 
     @classmethod
     def detect(cls, path: Path) -> bool:
-        """Looks for arrays of steps by their names."""
         return not missing(npz_names(path))
 
     @classmethod
     def nearly(cls, path: Path, *, renamed: bool) -> bool:
-        """Whether one of the arrays is missing."""
         return not renamed and is_zip(path) and len(missing(npz_names(path))) == 1
 
     def read(self, path: Path) -> Imported:
@@ -203,7 +200,7 @@ class NPZ(StepFormat):
 
 
 def missing(names: Collection[str], found: Collection[str] | None = None) -> list[str]:
-    """The words of `REQUIRED` for which an archive has no array; `found` are those that it has one for."""
+    """List the words of `REQUIRED` for which an archive has no array; `found` are those that it has one for."""
     there = {*(names_in(names, NAMES, (), "", {}, "npz") if found is None else found)}
     there |= {"observations"} if any(name.startswith("observations/") for name in names) else set()
     there |= {"terminated"} if "starts" in there else set()
@@ -211,7 +208,7 @@ def missing(names: Collection[str], found: Collection[str] | None = None) -> lis
 
 
 def _unfold(source: str, raw: dict[str, Array], indices: Array) -> None:
-    """`imitation`'s arrays as flat ones, in place: final observations apart, ends as flags of steps."""
+    """Flatten `imitation`'s arrays in place: final observations apart, ends as flags of steps."""
     n, starts = len(raw["actions"]), np.r_[0, indices]
     stops = np.r_[indices, n]
     if indices.dtype.kind not in "iu" or (stops <= starts).any():

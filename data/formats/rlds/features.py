@@ -13,7 +13,7 @@ import numpy as np
 
 from ...errors import DataError
 from ..arrays import Array
-from ..tabular.encoded_images import decode_images
+from ..tabular.images import decode_images
 from ..untrusted.unpacking import left, needs, unpacks
 from ..untrusted.values import json_file
 from .tfrecord import Feature
@@ -34,7 +34,7 @@ class Leaf:
     encoding: str = "none"  # of a tensor: none, bytes or zlib
 
     def array(self, stored: Feature | None, n: int, where: str) -> Array:
-        """[n, ...] numbers of n steps, from the list that the record holds."""
+        """Read [n, ...] numbers of n steps, from the list that the record holds."""
         what = f"{where}: feature {self.name!r}"
         if stored is None:
             raise DataError(f"{what} is in {FEATURES} and not in the record.")
@@ -80,7 +80,7 @@ class Leaf:
         return math.prod(size for size in self.shape if size is not None)
 
     def _filled(self, entries: int) -> tuple[int, ...]:
-        """The shape, its unknown axis found from how many numbers there are."""
+        """Return the shape, its unknown axis found from how many numbers there are."""
         return tuple(entries // max(self._size(), 1) if size is None else size for size in self.shape)
 
 
@@ -92,13 +92,13 @@ class Features:
     others: tuple[str, ...]  # text, video, nested sequences
 
     def steps(self, under: str) -> dict[str, Leaf]:
-        """The leaves of the step feature `under`, by their names below it; one that is a leaf itself is named ""."""
+        """Return the leaves of the step feature `under`, by their names below it; one that is a leaf itself is named ""."""
         name = f"steps/{under}"
         return {key[len(name) + 1 :]: leaf for key, leaf in self.leaves.items() if f"{key}/".startswith(f"{name}/")}
 
 
 def read_features(folder: Path) -> Features | None:
-    """The features of a dataset's folder; None where it has no `features.json` with steps."""
+    """Read the features of a dataset's folder; None where it has no `features.json` with steps."""
     path = folder / FEATURES
     try:
         content: Any = json_file(path)
@@ -119,7 +119,7 @@ def read_features(folder: Path) -> Features | None:
 
 
 def _leaves(node: Any, name: str, *, nested: bool) -> Iterator[Leaf]:
-    """Features below a node, in the spelling of today (protobuf's JSON) or of before 2021 ("type" and "content")."""
+    """Yield the features below a node, in the spelling of today (protobuf's JSON) or of before 2021 ("type" and "content")."""
     if "content" in node:
         node = _modern(node)
     if "featuresDict" in node:

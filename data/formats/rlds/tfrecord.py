@@ -43,14 +43,13 @@ _MESSAGES = {  # tensorflow/core/example/example.proto and feature.proto: fields
 
 
 def is_tfrecord(path: Path) -> bool:
-    """Whether the file begins with a record's length and the checksum of that length."""
+    """Compare the length at the beginning of a file with its checksum."""
     with path.open("rb") as file:
         head = file.read(_HEAD.size)
     return len(head) == _HEAD.size and _masked(head[:8]) == _HEAD.unpack(head)[1]
 
 
 def records(path: Path | str) -> Iterator[bytes]:
-    """The records of a file, in order."""
     path = existing_file(path)
     left = path.stat().st_size
     with unpacking(path), path.open("rb") as file:
@@ -73,7 +72,6 @@ def records(path: Path | str) -> Iterator[bytes]:
 
 
 def parse_example(record: bytes, source: str) -> dict[str, Feature]:
-    """The features of a serialised `tf.train.Example`, by name."""
     if (most := OBJECTS * len(record)) > left():
         most -= (OBJECTS - 2) * _bulk(record)
     needs(source, most)
@@ -113,7 +111,7 @@ def _bulk(record: bytes) -> int:
 
 
 def _varint(record: bytes, at: int, stop: int) -> tuple[int, int]:
-    """A number of seven bits a byte, and where it ends; one that does not end before `stop` is larger than what there is."""
+    """Read a number of seven bits a byte, and where it ends; one that does not end before `stop` is larger than what there is."""
     value = 0
     for k, byte in enumerate(record[at : min(at + 10, stop)]):
         value |= (byte & 127) << 7 * k
@@ -130,7 +128,7 @@ def _feature(value: Any) -> Feature:
 
 @functools.cache
 def _example() -> Any:
-    """The class of `tf.train.Example`, with its map written as the repeated entries that it is on the wire."""
+    """Make the class of `tf.train.Example`, with its map written as the repeated entries that it is on the wire."""
     file = FileDescriptorProto(name="d3ray/example.proto", package="d3ray", syntax="proto3")
     for name, fields in _MESSAGES.items():
         message = file.message_type.add(name=name)
@@ -144,6 +142,6 @@ def _example() -> Any:
 
 
 def _masked(data: bytes) -> int:
-    """CRC32C, turned and shifted as TFRecord does, so that a record that holds checksums has another one."""
+    """Turn and shift a CRC32C as TFRecord does, so that a record that holds checksums has another one."""
     checksum = google_crc32c.value(data)
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF

@@ -50,7 +50,7 @@ def unpack(source: str, value: Any) -> Any:
 
 
 def action_notes(actions: Array) -> list[str]:
-    """What a person should know of RLlib's actions, which are written before they are stretched to the environment's bounds."""
+    """Warn that RLlib writes actions before they are stretched to the environment's bounds."""
     if actions.dtype.kind != "f":
         return []
     low, high = float(actions.min()), float(actions.max())
@@ -68,7 +68,7 @@ def action_notes(actions: Array) -> list[str]:
 
 
 def together(files: Sequence[Path], folder: Path, episodes: Callable[[Path], set[Any] | None]) -> list[Path]:
-    """What is read one by one of a folder: its files where each has whole episodes, else the folder, where some go over files."""
+    """List the files of a folder where each has whole episodes, else the folder."""
     seen: set[Any] = set()
     for file in files:
         ids = episodes(file)

@@ -11,8 +11,8 @@ from ...config import setting
 from ...errors import ConfigError, DataError, did_you_mean, reason
 from ...storage.json_text import parse_json
 from ..arrays import visible_files
-from ..batches import Batch, batch_of, imported, joined
 from ..format import RENAME, Imported, StepFormat
+from ..runs import Batch, batch_of, imported, joined
 from ..untrusted.archives import Archive, damaged, head, is_zip, open_archive, open_gzip
 from ..untrusted.unpacking import OBJECTS, needs
 from ..untrusted.values import names_in
@@ -50,7 +50,6 @@ class RLlibJSON(StepFormat):
 
     @classmethod
     def detect(cls, path: Path) -> bool:
-        """Looks for an RLlib batch in the first line of the file, of a file in the zip, or of every file of a folder."""
         if path.is_dir():
             return bool(cls.parts(path))
         if is_zip(path):
@@ -60,7 +59,6 @@ class RLlibJSON(StepFormat):
 
     @classmethod
     def parts(cls, folder: Path) -> list[Path]:
-        """The files, or the folder where an episode goes over two of them."""
         files = visible_files(folder)
         if not files or is_zip(files[0]) or not all(_is_batch(head(file, LOOK, unpacked=True)) for file in files):
             return []
@@ -80,7 +78,7 @@ class RLlibJSON(StepFormat):
 
 
 def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Each line that is not blank, and what an error calls it."""
+    """Yield each line that is not blank, after what an error calls it."""
     for file in visible_files(path) if path.is_dir() else [path]:
         for name, stream in _streams(file):
             for k, line in enumerate(stream):
@@ -100,7 +98,6 @@ def _streams(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 def _batch(where: str, line: bytes, policy: str | None) -> dict[str, Any]:
-    """The columns of a line."""
     needs(where, OBJECTS * len(line))
     try:
         batch: Any = parse_json(line)
@@ -126,7 +123,7 @@ def _is_batch(start: bytes) -> bool:
 
 
 def _start(path: Path, archive: Archive, name: str) -> bytes:
-    """What a member begins with; nothing where it is damaged, unless its name says that it was to be read."""
+    """Read what a member begins with; nothing where it is damaged, unless its name says that it was to be read."""
     try:
         with damaged(f"{path}: {name!r}"), archive.open(name) as stream:
             return stream.read(LOOK)
@@ -137,7 +134,7 @@ def _start(path: Path, archive: Archive, name: str) -> bytes:
 
 
 def _episode_ids(path: Path) -> set[bytes] | None:
-    """The eps_ids in a file as they are written, found without parsing it; None where they are packed."""
+    """Find the eps_ids in a file, as they are written, without parsing it; None where they are packed."""
     ids: set[bytes] = set()
     for _, stream in _streams(path):
         for line in stream:

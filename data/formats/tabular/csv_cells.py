@@ -25,7 +25,7 @@ BLOCK = 1 << 24  # bytes of lines that are looked at together
 
 
 def header(path: Path) -> tuple[list[str], str]:
-    """The names in the first line, without the spaces around them, and what separates them; none where it is no text."""
+    """Read the names in the first line, stripped, and what separates them; no names where it is no text."""
     start = head(path, HEAD, unpacked=True)
     line, found, _ = start.removeprefix(b"\xef\xbb\xbf").partition(b"\n")
     try:
@@ -86,7 +86,7 @@ def read_cells(
 
 
 def as_array(column: Any) -> Array:
-    """A column of numbers; flags as zeros and ones."""
+    """Convert a column of numbers; flags become zeros and ones."""
     values = column.combine_chunks()
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.uint8())
@@ -98,7 +98,7 @@ def _is_number(column: Any) -> bool:
 
 
 def _fault(path: Path, names: list[str], separator: str, text: Collection[str], numbers: Collection[str], found: str) -> DataError:
-    """The first thing wrong, looked for cell by cell, since Arrow does not say where it was."""
+    """Find the first thing wrong cell by cell, since Arrow does not say where it was."""
     line, source = 1, str(path)
     with open_gzip(path) as stream:
         try:

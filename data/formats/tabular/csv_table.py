@@ -20,9 +20,8 @@ from ..format import Imported, Plan, row_stretches, where
 from ..untrusted.archives import GZIP, head, is_zip
 from .csv_cells import HEAD, as_array, header, line_spans, read_cells
 from .images import ENDINGS, read_images
-from .table_format import TableFormat
 from .table_names import FLAGS, NAMES, check_renames, entry_names, grouped, is_known, is_told, not_read, usual_names
-from .table_rows import Ids, Order, episode_ids, flags_of, go_over_files, order_notes, order_of
+from .table_rows import Ids, Order, TableFormat, episode_ids, flags_of, go_over_files, order_notes, order_of
 
 CALLED = {name: name for name in NAMES}  # what errors call columns
 
@@ -66,12 +65,10 @@ class CSV(TableFormat):
 
     @classmethod
     def detect(cls, path: Path) -> bool:
-        """Looks in the first line for reward, an observation, an action, and an episode or what ends one; a folder: see `parts`."""
         return cls.parts(path) == [path] if path.is_dir() else is_told(usual_names(header(path)[0], {}, whole=False))
 
     @classmethod
     def nearly(cls, path: Path, *, renamed: bool) -> bool:
-        """Whether it is a table at all."""
         del renamed
         return is_table(path)
 
@@ -131,7 +128,7 @@ class CSV(TableFormat):
         )
 
     def _lines(self, path: Path, layout: _Layout, span: tuple[int, int], row: int, unit: float | None) -> Imported:
-        """The steps of some lines, which are whole episodes, the first of them in that row."""
+        """Read some lines, which are whole episodes, the first of them in that row."""
         table = read_cells(path, layout.names, layout.separator, text=layout.text, numbers=layout.numbers, span=span)
         return self._imported(path, layout, table, where(path, row), unit)[0]
 
@@ -165,7 +162,6 @@ class CSV(TableFormat):
         return _Layout(names, separator, groups, called, are_images, text, kinds, notes + self.on_task(names))
 
     def _imported(self, path: Path, layout: _Layout, table: Any, source: str, unit: float | None = None) -> tuple[Imported, Order]:
-        """The steps in a table of all of the file's rows, or of some that are whole episodes."""
         names = layout.names
         columns = {
             group: np.stack([as_array(table[name]) for name in entries], 1)
@@ -186,7 +182,7 @@ class CSV(TableFormat):
 
 
 def is_table(path: Path) -> bool:
-    """Whether the first line names several columns, whatever they are called."""
+    """Tell whether the first line names several columns, whatever they are called."""
     names, _ = header(path)
     named = [name for name in names if name]  # pandas writes its index under no name
     return (
@@ -195,7 +191,6 @@ def is_table(path: Path) -> bool:
 
 
 def _episodes(path: Path) -> Ids | None:
-    """Of a file that has ids and steps."""
     found, separator = header(path)
     names = usual_names(found, {}, whole=False)
     if not {"episode", "step"} <= set(names):
@@ -210,7 +205,6 @@ def _steps(path: Path) -> Array:
 
 
 def _first_is_text(path: Path, column: int, separator: str) -> bool:
-    """Whether the first cell below the header is no number."""
     lines = head(path, HEAD, unpacked=True).decode("utf-8", "replace").splitlines()[1:]
     row = next(csv.reader([line for line in lines if line.strip()][:1], delimiter=separator), [])
     cell = row[column].strip() if column < len(row) else ""
@@ -218,7 +212,6 @@ def _first_is_text(path: Path, column: int, separator: str) -> bool:
 
 
 def _places(path: Path, images: Path | str | None) -> list[Path]:
-    """Where images are looked for."""
     if images is not None:
         place = Path(images).expanduser()
         if not place.exists():

@@ -15,9 +15,8 @@ from ...errors import DataError
 from ..arrays import Array, visible_files
 from ..format import Imported, Plan, row_stretches, where
 from .parquet_table import Parquet, is_parquet, names_of, open_parquet, raw_column, read_column, unpacked_bytes
-from .table_format import TableFormat
 from .table_names import NAMES, check_renames, entry_names, grouped, is_entry, is_told, not_read, usual_names
-from .table_rows import Ids, Order, episode_ids, flags_of, go_over_files, order_notes, order_of
+from .table_rows import Ids, Order, TableFormat, episode_ids, flags_of, go_over_files, order_notes, order_of
 
 
 class FlatParquet(TableFormat):
@@ -36,20 +35,17 @@ class FlatParquet(TableFormat):
 
     @classmethod
     def detect(cls, path: Path) -> bool:
-        """Looks for columns of d3ray's names in a file; of a folder, whether episodes go over its files."""
         if path.is_dir():
             return cls.parts(path) == [path]
         return is_parquet(path) and is_told(_usual(path))
 
     @classmethod
     def nearly(cls, path: Path, *, renamed: bool) -> bool:
-        """Whether the file has some of d3ray's columns, though others may lack or be called otherwise."""
         some = ("observation", "action")
         return is_parquet(path) and (renamed or any(is_entry(name, word) for name in _usual(path) for word in some))
 
     @classmethod
     def parts(cls, folder: Path) -> list[Path]:
-        """The files, or the folder, where rows of an episode lie in several of them, as their steps say."""
         files = visible_files(folder)
         if not files or not all(map(cls.detect, files)):
             return []
@@ -81,7 +77,7 @@ class FlatParquet(TableFormat):
         )
 
     def _read(self, path: Path, rows: slice | None = None, unit: float | None = None) -> Imported:
-        """All of the file, or some rows, which are whole episodes; then without words on the columns, and on how episodes end."""
+        """Read all of the file, or rows that are whole episodes; of these nothing is said on columns and on how episodes end."""
         source = str(path) if rows is None else where(path, rows.start)
         with _open(path) as table:
             layout = table.layout(self.rename)
@@ -104,7 +100,6 @@ def _usual(path: Path) -> list[str]:
 
 
 def _episodes(path: Path) -> Ids | None:
-    """Of a file that has ids and steps."""
     with _open(path) as table:
         layout = table.layout({})
         return table.ids(layout) if {"episode", "step"} <= layout.columns.keys() else None
@@ -135,11 +130,9 @@ class _Table:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of all row groups, unpacked."""
         return sum(map(unpacked_bytes, self.files))
 
     def layout(self, rename: Mapping[str, str]) -> _Layout:
-        """The columns, which all files have. Raises DataError, ConfigError."""
         names: list[str] = self.files[0].schema_arrow.names
         for file in self.files:
             if odd := sorted(set(names) ^ set(file.schema_arrow.names)):
@@ -155,7 +148,6 @@ class _Table:
         return _Layout(columns, {word: theirs.get(word, word) for word in NAMES}, entries, called, not_read(usual))
 
     def read(self, word: str, layout: _Layout, rows: slice | None = None) -> Array:
-        """[N, ...] by d3ray's word."""
         parts = [self._column(name, rows) for name in layout.columns[word]]
         if word not in layout.entries:
             return parts[0]
@@ -171,7 +163,6 @@ class _Table:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def ids(self, layout: _Layout, rows: slice | None = None) -> Ids:
-        """Which episode each row is of."""
         (name,) = layout.columns["episode"]
         parts = [raw_column(file, name, self.source, rows) for file in self.files]
         if len({part.type for part in parts}) > 1:
@@ -181,7 +172,6 @@ class _Table:
     def order(
         self, layout: _Layout, columns: Mapping[str, Array], rows: slice | None, unit: float | None, source: str = ""
     ) -> Order:
-        """The order of all rows, or of some."""
         source = source or self.source
         step = self.read("step", layout, rows) if "step" in layout.columns else None
         ids = self.ids(layout, rows) if "episode" in layout.columns else None

@@ -38,7 +38,7 @@ class Column:
 
 
 def look(path: Path, rows: int = 4) -> list[Column]:
-    """The columns of a CSV file. Nothing is guessed where its own names say all that is needed. Raises csv.Error and OSError."""
+    """List the columns of a CSV file, with guesses where its own names do not say all. Raises csv.Error and OSError."""
     names, separator = header(path)
     text = head(path, HEAD, unpacked=True).decode("utf-8-sig", "replace")
     filled = (row for row in csv.reader(io.StringIO(text), delimiter=separator) if row)
@@ -54,7 +54,7 @@ def look(path: Path, rows: int = 4) -> list[Column]:
 
 
 def lacking(usual: Iterable[str]) -> list[str]:
-    """Which of episode, observation, action and reward none of these usual names is."""
+    """List which of episode, observation, action and reward none of these usual names is."""
     names = list(usual)
     there = {"episode": not set(names).isdisjoint(ENDS), "reward": "reward" in names}
     there |= {word: any(is_entry(name, word) for name in names) for word in _ARRAYS}

@@ -18,7 +18,7 @@ from ..format import RENAME, Imported, StepFormat
 from ..runs import Runs
 from ..untrusted.unpacking import OBJECTS, needs, stored
 from ..untrusted.values import json_file
-from .encoded_images import decode_images
+from .images import decode_images
 from .lerobot_video import Videos
 from .parquet_table import Parquet, is_parquet, open_parquet, read_column, read_table
 
@@ -62,14 +62,12 @@ class LeRobot(StepFormat):
 
     @classmethod
     def detect(cls, path: Path) -> bool:
-        """Knows a dataset's folder, and a Parquet file below the `data` of one."""
         if path.is_dir():
             return _read_info(path) is not None
         return is_parquet(path) and _root(path) is not None
 
     @classmethod
     def parts(cls, folder: Path) -> list[Path]:
-        """The Parquet files, in the order of their episodes."""
         if (info := _read_info(folder)) is None:
             return []
         files = sorted(folder.glob("data/*/*.parquet"))
@@ -117,7 +115,6 @@ class _Table:
         return str(self.features[name].get("dtype"))
 
     def numbers(self, name: str) -> Array:
-        """A column, in the shape that its feature is said to have. Raises DataError."""
         if name not in self.file.schema_arrow.names:
             raise DataError(f"{self.source} has no column {name!r}, only {', '.join(map(repr, self.file.schema_arrow.names))}.")
         values = read_column(self.file, name, self.source)
@@ -127,7 +124,7 @@ class _Table:
         return values.reshape(len(values), *shape)
 
     def entry_names(self, name: str) -> tuple[str, ...]:
-        """A list, the one list of a mapping (`{"motors": […]}`), or its keys (`{"x": 0, "y": 1}`); nothing where there is none."""
+        """Read a list, the one list of a mapping (`{"motors": […]}`), or its keys (`{"x": 0, "y": 1}`); else nothing."""
         said: Any = self.features.get(name, {}).get("names")
         if isinstance(said, dict):
             values: list[Any] = list(said.values())
@@ -135,7 +132,6 @@ class _Table:
         return tuple(map(str, said)) if isinstance(said, list) else ()
 
     def observations(self) -> tuple[Array | dict[str, Array], dict[str, tuple[str, ...]], list[str]]:
-        """The observation, what its columns' entries are called, and notes."""
         root = self.names["observation"]
         parts = [name for name in self.features if name == root or name.startswith(f"{root}.")]
         why = self._why_not([name for name in parts if self.kind(name) == "video"])
@@ -159,7 +155,7 @@ class _Table:
         return next(iter(seen.values())) if len(seen) == 1 else seen, called, notes
 
     def _why_not(self, cameras: list[str]) -> dict[str, str]:
-        """Of each camera that is stored as video why it is left out; empty where it is not."""
+        """Say why each camera that is stored as video is left out; empty where it is not."""
         if not cameras or not self.file.metadata.num_rows:
             return dict.fromkeys(cameras, "there are no frames")
         episode = self.numbers(self.names["episode"])
@@ -188,7 +184,7 @@ class _Table:
         return decode_images(images, f"{self.source}: {name!r}", shape or None)
 
     def ends(self, done: str) -> tuple[Array, Array, Array, list[str]]:
-        """`terminated`, `truncated` and `last`, [N] bool each, and notes."""
+        """Return `terminated`, `truncated` and `last`, [N] bool each, and notes."""
         episode = one_column(self.source, self.names["episode"], self.numbers(self.names["episode"]))
         last = np.r_[episode[1:] != episode[:-1], True]
         self._in_order(episode, last)
@@ -211,7 +207,7 @@ class _Table:
         return given["done"] & ~truncated, truncated, last, said
 
     def _in_order(self, episode: Array, last: Array) -> None:
-        """Raises DataError where an episode comes twice, or its frames are not counted from 0."""
+        """Raise DataError where an episode comes twice, or its frames are not counted from 0."""
         runs = episode[last]
         if len(np.unique(runs)) < len(runs):
             values, counts = np.unique(runs, return_counts=True)
@@ -254,12 +250,12 @@ class _Table:
 
 
 def _root(file: Path) -> Path | None:
-    """The dataset's folder, of a file at `data/chunk-000/NAME.parquet`."""
+    """Find the dataset's folder, of a file at `data/chunk-000/NAME.parquet`."""
     return next((folder for folder in file.absolute().parents[1:3] if _read_info(folder) is not None), None)
 
 
 def _read_info(root: Path) -> dict[str, Any] | None:
-    """`meta/info.json`; None where there is none, or it is no LeRobot dataset's."""
+    """Read `meta/info.json`; None where there is none, or it is no LeRobot dataset's."""
     try:
         content: Any = json_file(root / INFO)
     except (OSError, ValueError):
@@ -290,7 +286,7 @@ def _check_counts(folder: Path, files: list[Path], info: Mapping[str, Any]) -> N
 
 
 def _tasks(root: Path, seen: Array | None) -> dict[str, Any]:
-    """Texts of the tasks that frames of the file belong to, by their index, where they can be read."""
+    """Read the texts of the tasks that frames of the file belong to, by index, where they can be read."""
     try:
         if (parquet := root / "meta" / "tasks.parquet").is_file():
             with open_parquet(parquet) as file:

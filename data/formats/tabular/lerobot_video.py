@@ -30,7 +30,7 @@ class Videos:
     info: Mapping[str, Any]  # its `meta/info.json`
 
     def why_not(self, camera: str, episode: int) -> str:
-        """Why frames cannot be decoded; empty where they can."""
+        """Say why frames cannot be decoded; empty where they can."""
         if importlib.util.find_spec("av") is None:
             return "PyAV decodes them: pip install d3ray[lerobot]"
         try:
@@ -60,7 +60,7 @@ class Videos:
         return out
 
     def _decoded(self, path: Path, times: Array) -> Any:
-        """The frame at each time, within half the time between two."""
+        """Yield the frame at each time, within half the time between two."""
         import av
         from av.error import FFmpegError
 
@@ -86,7 +86,7 @@ class Videos:
         raise DataError(f"{path} has no frame at {times[k]:.3f} s.")
 
     def _place(self, camera: str, episode: int) -> tuple[Path, float]:
-        """The file of an episode, and the second in it at which the episode begins."""
+        """Return the file of an episode, and the second in it at which the episode begins."""
         if self.info["codebase_version"] != "v3.0":
             chunk = episode // int(self.info.get("chunks_size", 1000))
             return self._path(V2, episode_chunk=chunk, video_key=camera, episode_index=episode), 0.0
@@ -107,7 +107,7 @@ class Videos:
         return rows
 
     def _path(self, usual: str, **words: Any) -> Path:
-        """A file of the dataset. Raises DataError where `info.json` says one that is not below its folder."""
+        """Return a file of the dataset. Raises DataError where `info.json` says one that is not below its folder."""
         path = self.root / str(self.info.get("video_path") or usual).format(**words)
         if not path.resolve().is_relative_to(self.root.resolve()):
             raise DataError(f"{path} lies outside the dataset.")

@@ -47,7 +47,6 @@ class OpenBandit(Format):
 
     @classmethod
     def detect(cls, path: Path) -> bool:
-        """Looks in the first line for an item, its position, a click, a propensity score, and a feature of the user."""
         names = header(path)[0]
         return set(REQUIRED) <= set(names) and any(name.startswith(FEATURE) for name in names)
 
@@ -92,7 +91,7 @@ class OpenBandit(Format):
 
 
 def _ones(source: str, name: str, column: Any, given: Sequence[str] | None) -> tuple[list[str], Array]:
-    """The categories of a column of text, and a one among zeros for each row: [N, categories] float32."""
+    """Encode a column of text as a one among zeros for each row, [N, categories] float32, after its categories."""
     coded = pc.utf8_trim_whitespace(column).combine_chunks().dictionary_encode()  # pyright: ignore[reportAttributeAccessIssue]
     there: list[str] = coded.dictionary.to_pylist()
     categories = sorted(there) if given is None else [str(value) for value in given]

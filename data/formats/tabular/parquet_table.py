@@ -26,7 +26,6 @@ NAMES = b"names"  # a JSON list of what the numbers of an entry are called
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether the file begins as Parquet does."""
     return head(path, 4) == b"PAR1"
 
 
@@ -35,7 +34,7 @@ class Parquet(pq.ParquetFile):
 
     @cached_property
     def leaves(self) -> dict[str, list[int]]:
-        """The numbers of the columns that hold values, by the column of the table, or the part of one, that they belong to."""
+        """Numbers of the columns that hold values, by the column of the table, or the part of one, that they belong to."""
         found: dict[str, list[int]] = {}
         for k in range(self.metadata.num_columns):
             parts = self.schema.column(k).path.split(".")
@@ -46,7 +45,7 @@ class Parquet(pq.ParquetFile):
 
 @contextmanager
 def open_parquet(path: Path | str) -> Generator[Parquet]:
-    """The file, opened for reading; what reading it raises becomes a `DataError`."""
+    """Open a file for reading; what reading it raises becomes a DataError."""
     path = existing_file(path)
     if not is_parquet(path):
         raise DataError(f"{path} is not a Parquet file.")
@@ -56,7 +55,7 @@ def open_parquet(path: Path | str) -> Generator[Parquet]:
 
 
 def names_of(field: Any) -> tuple[str, ...]:
-    """What the numbers of a column's entries are called; none where its field does not say it."""
+    """Read what the numbers of a column's entries are called; none where its field does not say it."""
     try:
         found: Any = parse_json((field.metadata or {}).get(NAMES, b"[]"))
     except ValueError:
@@ -65,7 +64,7 @@ def names_of(field: Any) -> tuple[str, ...]:
 
 
 def read_table(file: Parquet, source: str, names: list[str] | None = None, groups: list[int] | None = None) -> Any:
-    """Some columns, or all, of some row groups, or all, once they are known to unpack to no more than may be made of the file."""
+    """Read columns of row groups, once they are known to unpack to no more than may be made of the file."""
     groups = list(range(file.metadata.num_row_groups)) if groups is None else groups
     sizes = [_size(file, names, k) for k in groups]
     known, repeated = sum(size for size, _ in sizes), sum(most for _, most in sizes)
@@ -82,7 +81,7 @@ def read_table(file: Parquet, source: str, names: list[str] | None = None, group
 
 
 def _size(file: Parquet, names: list[str] | None, group: int) -> tuple[int, int]:
-    """Bytes of columns in a row group as arrays, and what text and bytes may add at most: a dictionary has many a value once."""
+    """Return bytes of columns in a row group as arrays, and what text and bytes may add: a dictionary has many a value once."""
     about, n_bytes, most = file.metadata.row_group(group), 0, 0
     for k in range(about.num_columns) if names is None else [k for name in names for k in file.leaves.get(name, ())]:
         column, kind = about.column(k), file.schema.column(k)
@@ -94,12 +93,12 @@ def _size(file: Parquet, names: list[str] | None, group: int) -> tuple[int, int]
 
 
 def unpacked_bytes(file: Parquet) -> int:
-    """Bytes of all columns as arrays; text and bytes as they are stored."""
+    """Count bytes of all columns as arrays; text and bytes as they are stored."""
     return sum(_size(file, None, k)[0] for k in range(file.metadata.num_row_groups))
 
 
 def raw_column(file: Parquet, name: str, source: str, rows: slice | None = None) -> Any:
-    """A column as Arrow has it, or some of its rows, for which the row groups that they lie in are read."""
+    """Read a column as Arrow has it, or some of its rows, through the row groups that they lie in."""
     if rows is None:
         return read_table(file, source, [name]).column(name)
     groups = range(file.metadata.num_row_groups)
@@ -111,7 +110,7 @@ def raw_column(file: Parquet, name: str, source: str, rows: slice | None = None)
 
 
 def read_column(file: Parquet, name: str, source: str, rows: slice | None = None) -> Array:
-    """[N, ...] numbers of a column, or of some of its rows, in the shape that its field gives."""
+    """Read [N, ...] numbers of a column, or of some of its rows, in the shape that its field gives."""
     about = file.schema_arrow.field(name)
     values = array_of(source, name, raw_column(file, name, source, rows), about)
     if isinstance(values, dict):

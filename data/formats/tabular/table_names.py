@@ -49,7 +49,7 @@ def usual_names(names: Sequence[str], rename: Mapping[str, str], *, whole: bool)
 
 
 def _usual(name: str, rename: Mapping[str, str], *, whole: bool) -> tuple[str, int]:
-    """A column's usual name, and whether it was renamed (0), has that name (1) or is a synonym, the later the higher."""
+    """Return a column's usual name, and its rank: renamed (0), of that name (1) or a synonym, the later the higher."""
     cut = [mark for mark in ":/" if mark in name and name.partition(mark)[0] in rename]
     root, mark, rest = name.partition(cut[0]) if cut else (name, "", "")
     said = rename.get(name) or (f"{rename[root]}{mark}{rest}" if cut else name)
@@ -66,25 +66,24 @@ def _usual(name: str, rename: Mapping[str, str], *, whole: bool) -> tuple[str, i
 
 
 def is_told(names: Iterable[str]) -> bool:
-    """Whether usual names have a reward, an observation, an action, and an episode or what ends one."""
+    """Tell whether usual names have a reward, an observation, an action, and an episode or what ends one."""
     names = set(names)
     told = "reward" in names and not names.isdisjoint(ENDS)
     return told and all(any(is_entry(name, word) for name in names) for word in ("observation", "action"))
 
 
 def is_entry(name: str, word: str) -> bool:
-    """Whether a usual name is of an array, or a part or entry of it."""
+    """Tell whether a usual name is of an array, or a part or entry of it."""
     found = _ENTRY.fullmatch(name)
     return bool(found and found[1].partition("/")[0] == word)
 
 
 def is_known(name: str) -> bool:
-    """Whether a column of that usual name is read."""
     return name in NAMES or name.startswith("info/") or _ENTRY.fullmatch(name) is not None
 
 
 def check_renames(rename: Mapping[str, str], header: Sequence[str], source: str, format: str) -> dict[str, str]:
-    """Usual names by what the file calls them. Raises ConfigError where there is no such usual name."""
+    """Return usual names by what the file calls them. Raises ConfigError where there is no such usual name."""
     there = {part for name in header for part in (name, name.partition(":")[0], name.partition("/")[0])}
     for usual, actual in rename.items():
         if usual not in NAMES and not _ENTRY.fullmatch(usual):
@@ -125,7 +124,7 @@ def grouped(names: Sequence[str], source: str, header: Sequence[str], *, whole: 
 
 
 def entry_names(groups: Mapping[str, Sequence[str]], theirs: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """What a file calls (`theirs`) the entries of arrays, by array; not where those are their numbers, as `obs_0`."""
+    """Return what a file calls (`theirs`) the entries of arrays, by array; not where those are their numbers, as `obs_0`."""
     called = {group: tuple(theirs[name] for name in parts) for group, parts in groups.items()}
     return {
         group: names
@@ -143,13 +142,11 @@ def _say_which(lacking: Sequence[str], header: Sequence[str]) -> str:
 
 
 def not_read(names: Iterable[str]) -> list[str]:
-    """Sentences on columns that are left out."""
     left = [name for name in names if not is_known(name)]
     why = {True: "another one is read in its place", False: "it is none that d3ray knows"}
     return [f"The column {name.removeprefix(UNREAD)!r} was not read: {why[name.startswith(UNREAD)]}." for name in left]
 
 
 def some(names: Iterable[str]) -> str:
-    """The first names, for a sentence."""
     names = list(names)
     return (", ".join(map(repr, names[:20])) + (f" and {len(names) - 20} more" if len(names) > 20 else "")) or "nothing"

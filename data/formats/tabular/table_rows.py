@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...config import setting
 from ...errors import DataError
-from ..arrays import Array, flags
+from ...masks import ACTION_MASK, masked
+from ...storage.flat import RECORDED, steps_in_order
+from ...storage.steps import StepTable
+from ..arrays import Array, flags, log_probability, one_column
+from ..format import RENAME, StepFormat
+from ..runs import Runs
 
 
 @dataclass(frozen=True)
@@ -26,7 +32,7 @@ class Ids:
 
 
 def episode_ids(source: str, name: str, column: Any) -> Ids:
-    """The episodes of a column's numbers or text, in an Arrow array; numbers written as text are in the order of numbers."""
+    """Code the episodes of an Arrow column of numbers or text; numbers written as text are in the order of numbers."""
     column = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     is_text = any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
@@ -109,7 +115,6 @@ def order_of(
 
 
 def order_notes(order: Order, called: Mapping[str, str]) -> list[str]:
-    """Sentences on how rows of a whole file were put in order, and on steps that are missing."""
     notes = ["Rows were put in order, by their episodes and steps."] if order.rows is not None else []
     if order.unit not in (None, 0.0, 1.0):
         notes.append(f"{called['step']!r} rises by {order.unit:g} from row to row.")
@@ -120,7 +125,7 @@ def order_notes(order: Order, called: Mapping[str, str]) -> list[str]:
 
 
 def _sorted(code: Array, step: Array, closing: Array, *, together: bool) -> Array | None:
-    """The order by episode and step, closing rows last; episodes that lie together stay where they are. None: as rows lie."""
+    """Order by episode and step, closing rows last; None: as rows lie. Episodes that lie together stay where they are."""
     if together:
         code = np.cumsum(np.r_[False, code[1:] != code[:-1]])
     late = np.where(closing, np.inf, step)  # of an episode one at the most
@@ -131,7 +136,7 @@ def _sorted(code: Array, step: Array, closing: Array, *, together: bool) -> Arra
 
 
 def _unit(source: str, name: str, step: Array, rises: Array) -> float:
-    """By how much steps rise: 1, or what they rise by throughout; 0 for numbers that are not whole."""
+    """Find by how much steps rise: 1, or what they rise by throughout; 0 for numbers that are not whole."""
     if not len(rises) or (step.dtype.kind == "f" and (step != np.rint(step)).any()):
         return 0.0 if len(rises) else 1.0
     if (rises == rises[0]).all():
@@ -157,7 +162,6 @@ def _falls(source: str, name: str, step: Array, row: int, episode: Any) -> DataE
 
 
 def _comes_back(source: str, names: Sequence[Any], code: Array) -> DataError:
-    """What is said of the first episode whose rows do not lie together."""
     first = np.flatnonzero(np.r_[True, code[1:] != code[:-1]])
     _, begins = np.unique(code[first], return_index=True)
     row = int(first[np.setdiff1d(np.arange(len(first)), begins)[0]])
@@ -192,12 +196,73 @@ def go_over_files(files: Sequence[Path], episodes: Callable[[Path], Ids | None],
 
 
 def _is_whole(ids: Ids, step: Array) -> bool:
-    """Whether no episode lacks a step between its first and its last."""
+    """Tell whether no episode lacks a step between its first and its last."""
     order = np.lexsort((step, ids.code))
     code, step = ids.code[order], step[order]
     return bool(((code[1:] != code[:-1]) | (step[1:] - step[:-1] <= 1)).all())
 
 
 def flags_of(source: str, called: Mapping[str, str], columns: Mapping[str, Array]) -> dict[str, Array]:
-    """`terminated`, `truncated` and `closing` of those columns that are there, [N] bool each."""
+    """Read those of `terminated`, `truncated` and `closing` that are there, [N] bool each."""
     return {word: flags(source, called[word], columns[word]) for word in ("terminated", "truncated", "closing") if word in columns}
+
+
+class TableFormat(StepFormat):
+    """Where an episode ends, and in what order rows are read, is as of every table: see `order_of`."""
+
+    rename: Mapping[str, str] = RENAME
+    ends: Literal["truncated", "terminated"] = setting(
+        "truncated", "what the end of an episode is where the file has no column terminated"
+    )
+
+    def on_task(self, there: Collection[str]) -> list[str]:
+        """Say so where none of the columns tells which episodes the task ended."""
+        other = "terminated" if self.ends == "truncated" else "truncated"
+        said = f"all were taken as {self.ends} (options.ends={other} changes that)"
+        return [] if "terminated" in there else [f"The file does not say which episodes the task ended: {said}."]
+
+    def steps_of(
+        self, source: str, called: Mapping[str, str], columns: Mapping[str, Array], order: Order
+    ) -> tuple[StepTable, list[str]]:
+        """The steps of a table, and notes.
+
+        A row with `closing` is no step: it holds the final observation of the episode before it. Without such rows the final
+        observation is the `next_observation` of the last step, where there is one (and `next_recorded` does not say otherwise).
+
+        `columns` [N, ...] have usual names, and `called` is what the file calls them; further ones become columns of the dataset,
+        `action_prob` its logarithm, `log_prob`, where that is not there.
+        """
+        given = flags_of(source, called, columns)
+        found = {name: column for name, column in columns.items() if name not in given}
+        for word in ("reward", "log_prob", "action_prob", RECORDED):
+            if word in found:
+                found[word] = one_column(source, called[word], found[word])
+        if order.rows is not None:
+            source = f"{source}, its rows in order"
+            found, given = ({name: column[order.rows] for name, column in part.items()} for part in (found, given))
+        n = len(order.ends)
+        closing = given.get("closing", np.zeros(n, bool))
+        notes: list[str] = []
+        if (chances := found.pop("action_prob", None)) is not None and "log_prob" in found:
+            notes.append(f"The column {called['action_prob']!r} was not read: {called['log_prob']!r} is read in its place.")
+        elif chances is not None:
+            found["log_prob"] = np.zeros(n, np.float32)
+            found["log_prob"][~closing] = log_probability(source, called["action_prob"], chances[~closing], found["action"])
+        step, last = ~closing, (order.ends | np.r_[closing[1:], False])[~closing]
+        truncated = given.get("truncated", np.zeros(n, bool))[step]
+        terminated = given["terminated"][step] if "terminated" in given else last & ~truncated & (self.ends == "terminated")
+        following = [name for name in found if name.startswith("next_observation")]
+        if following and not closing.any():
+            truncated = (truncated | last) & ~terminated
+            terminated, truncated = self.limited(source, terminated, truncated, notes)
+            table = steps_in_order(found | {"terminated": terminated, "truncated": truncated}, last, source=source)
+            return table, notes
+        if following:
+            notes.append(f"Left out, as closing rows hold final observations: {', '.join(following)}.")
+        found = {name: column for name, column in found.items() if not name.startswith("next_")}
+        seen = {name.partition("/")[2]: found.pop(name) for name in list(found) if name.partition("/")[0] == "observation"}
+        shown = masked(seen.get("", seen), found.pop(ACTION_MASK, None))
+        action, reward = (found.pop(name)[step] for name in ("action", "reward"))
+        extra = {name: column[step] for name, column in found.items()}
+        steps, said = Runs(shown, closing, last, action, reward, terminated, truncated, extra).steps(source, self.timeout_at)
+        return steps, [*notes, *said]

@@ -30,7 +30,6 @@ DAMAGED = (OSError, EOFError, ValueError, KeyError, RuntimeError, zipfile.BadZip
 
 
 def is_zip(path: Path) -> bool:
-    """Whether the file begins as a zip archive does."""
     return head(path, 4) in ZIP
 
 
@@ -59,17 +58,15 @@ class Archive:
 
     @property
     def names(self) -> list[str]:
-        """Names of the files in it, in the archive's order; folders are none."""
         return list(self.sizes)
 
     def open(self, name: str) -> IO[bytes]:
-        """A stream of the member's bytes, which are counted as they come."""
+        """Open a stream of the member's bytes, which are counted as they come."""
         if name not in self.sizes:
             raise DataError(f"{self.source} has no {name!r}.")
         return counted(self.source, self._file.open(name), self._now)
 
     def read(self, name: str) -> bytes:
-        """The member's bytes."""
         with damaged(f"{self.source}: {name!r}"), self.open(name) as stream:
             self._now.needs(self.source, self.sizes[name])  # before the first of them
             return stream.read()
@@ -77,7 +74,6 @@ class Archive:
 
 @contextmanager
 def open_archive(path: Path | str) -> Generator[Archive]:
-    """A zip archive."""
     path = existing_file(path)
     if not is_zip(path):
         raise DataError(f"{path} is no zip archive.")
@@ -87,7 +83,7 @@ def open_archive(path: Path | str) -> Generator[Archive]:
 
 @contextmanager
 def open_gzip(path: Path | str) -> Generator[IO[bytes]]:
-    """The bytes of a file, those inside where it is gzip, as a stream."""
+    """Open the bytes of a file, those inside where it is gzip, as a stream."""
     path = existing_file(path)
     with unpacking(path) as now, damaged(str(path)), path.open("rb") as raw:
         if head(path, 2) == GZIP:
@@ -98,23 +94,19 @@ def open_gzip(path: Path | str) -> Generator[IO[bytes]]:
 
 
 def damaged(source: str) -> AbstractContextManager[None]:
-    """What reading a damaged archive raises, as a `DataError` that names `source`."""
+    """Raise what reading a damaged archive raises as a DataError that names `source`."""
     return arrays.damaged(source, "an archive", DAMAGED)
 
 
 def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether it lies by columns, and dtype; the stream is at the first value then."""
+    """Read shape, whether it lies by columns, and dtype; the stream is at the first value then."""
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     return read(stream)
 
 
 def read_npy(stream: IO[bytes], source: str, size: int | None = None) -> Array:
-    """An array of numbers from a stream that holds the whole of it, `size` bytes where that is known.
-
-    Raises:
-        ValueError: it is no array, or cut short.
-    """
+    """Read an array of numbers from a stream of `size` bytes, where that is known. Raises ValueError where it is none."""
     shape, fortran, dtype = npy_header(stream)
     if dtype.hasobject:
         raise DataError(f"{source} holds Python objects, which are never loaded; save it as an array of numbers.")

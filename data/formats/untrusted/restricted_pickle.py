@@ -109,7 +109,7 @@ def _keeps_objects(names: Names) -> bool:
 
 
 def _scan(data: bytes, opcodes: frozenset[str], source: str) -> None:
-    """A look at the opcodes before any runs: none makes objects by another way, and the memo is no larger than the file."""
+    """Look at the opcodes before any runs: none makes objects by another way, and the memo is no larger than the file."""
     for k, (opcode, argument, _) in enumerate(pickletools.genops(data)):
         if not k % _LOOKS:
             needs(source, k * _OBJECT)
@@ -213,7 +213,7 @@ class HeldArray:
 
 
 def _view(data: Any, dtype: Any, shape: Any, order: Any) -> Array:
-    """An array over the bytes of the pickle: shape, dtype and bytes must agree, so nothing larger than the file is made."""
+    """View the bytes of the pickle as an array: shape, dtype and bytes must agree, so nothing larger than the file is made."""
     if not isinstance(dtype, _Dtype) or not isinstance(data, bytes | bytearray) or order not in ("C", "F"):
         raise RefusedError("holds an array whose parts are not bytes, a dtype and a shape.")
     if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape) or len(shape) > 32:
@@ -255,7 +255,7 @@ class _Encoder:
 
 
 def _no_bytes(*arguments: Any) -> bytes:
-    """How protocols 0 to 2 write b""."""
+    """Make b"" as protocols 0 to 2 write it."""
     if arguments:
         raise RefusedError("makes bytes in an unusual way.")
     return b""
@@ -276,7 +276,7 @@ ALLOWED: dict[tuple[str, str], Any] = {
 
 
 def _plain(value: Any, done: dict[int, Any]) -> Any:
-    """`value` with arrays in place of `HeldArray`s; what was shared stays shared, and what holds itself is refused."""
+    """Put arrays in place of `HeldArray`s; what was shared stays shared, and what holds itself is refused."""
     if isinstance(value, HeldArray):
         if value.value is None:
             raise RefusedError("holds an array without its values.")

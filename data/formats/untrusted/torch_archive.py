@@ -29,7 +29,7 @@ _TYPES = {
 
 
 def read_torch(data: bytes, *, source: str) -> Any:
-    """What was given to `torch.save`: dicts, lists, tuples, numbers and text, with arrays in place of tensors."""
+    """Return what was given to `torch.save`: dicts, lists, tuples, numbers and text, with arrays in place of tensors."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = archive.infolist()
@@ -96,7 +96,7 @@ class _Ordered(dict[Any, Any]):
 
 
 def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *others: Any) -> HeldArray:
-    """A tensor over its storage. Every entry lies within the storage, and there are no more entries than that has."""
+    """Make a tensor over its storage, within which every entry lies, and which has no fewer entries."""
     numbers = [offset, *size, *stride]
     if not isinstance(storage, _Storage) or not all(type(n) is int and n >= 0 for n in numbers) or len(size) != len(stride):
         raise RefusedError(f"holds a tensor of size {reprlib.repr(size)} and stride {reprlib.repr(stride)}.")

@@ -39,36 +39,33 @@ class Unpacking:
         self.share = SHARE  # an importer sets 1 where it reads into the memory that everything stays in
 
     def add(self, path: Path) -> None:
-        """Counts the bytes of a file, once."""
         with suppress(OSError):
             self._stored.setdefault(str(path), path.stat().st_size)
 
     def unpacks(self, source: str, n_bytes: int) -> None:
-        """Counts bytes that are about to be made of what is read now; outside of `unpacking` nothing is counted."""
+        """Count bytes that are about to be made of what is read now."""
         self.needs(source, n_bytes)
         self._made += n_bytes
 
     def needs(self, source: str, n_bytes: int) -> None:
-        """The same of bytes that are needed for a moment only."""
+        """Check bytes that are needed for a moment only."""
         if (total := self._made + n_bytes) > SMALL and total > self.limit:
             raise DataError(f"{source} unpacks to {in_words(total)} or more, {self._why(total, self.limit)}")
 
     def unpacks_in_parts(self, source: str, n_bytes: int) -> None:
-        """The same of bytes that are made a part at a time: they are held against what is stored alone."""
+        """Check bytes that are made a part at a time: they are held against what is stored alone."""
         most = max(SMALL, RATIO * sum(self._stored.values())) if (said := size_in(LIMIT)) is None else said
         if n_bytes > most:
             raise DataError(f"{source} unpacks to {in_words(n_bytes)} or more, {self._why(n_bytes, most)}")
 
     @property
     def limit(self) -> int:
-        """Bytes that may be made in all."""
         if (said := size_in(LIMIT)) is not None:
             return said
         return max(SMALL, min(RATIO * sum(self._stored.values()), self._memory))
 
     @property
     def left(self) -> int:
-        """Bytes that may still be made."""
         return max(0, self.limit - self._made)
 
     @property
@@ -93,7 +90,7 @@ class Unpacking:
 
 
 def free_memory() -> int:
-    """Bytes of memory that can be had: of the machine, and of the container that this process runs in."""
+    """Return the memory that can be had: of the machine, and of the container that this process runs in."""
     free = int(psutil.virtual_memory().available)
     with suppress(OSError, ValueError, KeyError):  # no container, or no limit: "max"
         known = dict(line.split() for line in (GROUP / "memory.stat").read_text().splitlines())
@@ -107,7 +104,7 @@ _NOW: ContextVar[Unpacking | None] = ContextVar("unpacking", default=None)
 
 @contextmanager
 def unpacking(*paths: Path | str) -> Generator[Unpacking]:
-    """Within it what is made of files is counted, together with that of a context around it; the bytes of `paths` are stored."""
+    """Count what is made of files within it, together with a context around it; the bytes of `paths` are stored."""
     outer = _NOW.get()
     now = outer or Unpacking()
     for path in paths:
@@ -121,36 +118,33 @@ def unpacking(*paths: Path | str) -> Generator[Unpacking]:
 
 
 def unpacks(source: str, n_bytes: int) -> None:
-    """Counts bytes that are about to be made of what is read now; outside of `unpacking` nothing is counted."""
+    """Count bytes that are about to be made of what is read now; outside of `unpacking` nothing is counted."""
     if (now := _NOW.get()) is not None:
         now.unpacks(source, n_bytes)
 
 
 def unpacks_in_parts(source: str, n_bytes: int) -> None:
-    """The same of bytes that are made a part at a time: they are held against what is stored alone."""
     if (now := _NOW.get()) is not None:
         now.unpacks_in_parts(source, n_bytes)
 
 
 def needs(source: str, n_bytes: int) -> None:
-    """The same of bytes that are needed for a moment only."""
     if (now := _NOW.get()) is not None:
         now.needs(source, n_bytes)
 
 
 def stored(path: Path) -> None:
-    """Counts the bytes of a file that is opened by other means than those here."""
+    """Count the bytes of a file that is opened by other means than those here."""
     if (now := _NOW.get()) is not None:
         now.add(path)
 
 
 def left() -> int:
-    """Bytes that may still be made."""
     return SMALL if (now := _NOW.get()) is None else now.left
 
 
 def fits_whole(n_bytes: int) -> bool:
-    """Whether a file of so many bytes can be read at once, even one that is all zeros and compressed."""
+    """Tell whether a file of so many bytes can be read at once, even one that is all zeros and compressed."""
     return n_bytes * DEFLATE <= free_memory() // SHARE
 
 
@@ -161,11 +155,10 @@ class _Counted(io.RawIOBase):
         self._source, self._stream, self._now, self._made_of = source, stream, now, made_of
 
     def readable(self) -> bool:
-        """It is."""
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        """As of any raw stream. Raises DataError where it has become too much."""
+        """Read and count. Raises DataError where it has become too much."""
         data = self._stream.read(min(len(buffer), 1 << 20))
         self._now.unpacks(self._source, self._made_of(data))
         buffer[: len(data)] = data
@@ -173,5 +166,5 @@ class _Counted(io.RawIOBase):
 
 
 def counted(source: str, stream: _Stream, now: Unpacking, made_of: Callable[[bytes], int] = len) -> io.BufferedReader:
-    """The stream, with lines and reads of any size; what is `made_of` its bytes is counted as they come, in any thread."""
+    """Wrap a stream, with lines and reads of any size; what is `made_of` its bytes is counted as they come, in any thread."""
     return io.BufferedReader(_Counted(source, stream, now, made_of), 1 << 16)

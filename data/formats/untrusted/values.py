@@ -17,12 +17,7 @@ Leaves = dict[str, Array]  # an observation's arrays by key, nested keys joined 
 
 
 def json_file(path: Path) -> Any:
-    """What a file of JSON says.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is no JSON.
-    """
+    """Read a file of JSON. Raises OSError where it cannot be read, ValueError where it is none."""
     with unpacking(path):
         needs(str(path), OBJECTS * path.stat().st_size)
         return parse_json(path.read_bytes())
@@ -36,11 +31,7 @@ def names_in(
     rename: Mapping[str, str],
     format: str,
 ) -> dict[str, str]:
-    """What a file calls each of d3ray's words that it has: as `rename` says, else the first of the `usual` ones that is `there`.
-
-    Raises:
-        ConfigError: `rename` has a word that the format does not know.
-    """
+    """Return what a file calls each of d3ray's words: as `rename` says, else the first of the `usual` ones that is `there`."""
     names, rename = list(there), check_rename(rename, usual, format)
     found: dict[str, str] = {}
     for word, choices in usual.items():
@@ -54,7 +45,7 @@ def names_in(
 
 
 def numbers(source: str, name: str, value: Any, *, text: bool = False) -> Array:
-    """An array of numbers (or of text, where that may be) from an array or nested lists."""
+    """Convert an array or nested lists to an array of numbers (or of text, where that may be)."""
     try:
         array = np.asarray(value)
     except (ValueError, OverflowError):
@@ -67,7 +58,7 @@ def numbers(source: str, name: str, value: Any, *, text: bool = False) -> Array:
 
 
 def leaves(source: str, name: str, value: Any, key: str = "") -> Leaves:
-    """The arrays of an observation column, which may be a dict or tuple of columns, or a dict in each row."""
+    """Flatten an observation column, which may be a dict or tuple of columns, or a dict in each row."""
     value = _columns_of_rows(source, f"{name}/{key}" if key else name, value)
     if isinstance(value, dict | tuple):
         items = value.items() if isinstance(value, dict) else enumerate(value)
@@ -79,7 +70,7 @@ def leaves(source: str, name: str, value: Any, key: str = "") -> Leaves:
 
 
 def _columns_of_rows(source: str, name: str, rows: Any) -> Any:
-    """A dict of columns where each row is a dict; other values as they are."""
+    """Turn rows of dicts into a dict of columns; other values stay as they are."""
     if not isinstance(rows, list | np.ndarray) or not len(rows) or not isinstance(rows[0], dict):
         return rows
     for k, row in enumerate(rows):
@@ -91,7 +82,7 @@ def _columns_of_rows(source: str, name: str, rows: Any) -> Any:
 
 
 def info_columns(infos: Any) -> Leaves:
-    """Columns of those entries of the steps' info dicts that every step has as a single number; or of such columns already."""
+    """Collect those entries of the steps' info dicts that every step has as a single number, or such columns."""
     if isinstance(infos, dict):
         return {str(n): c for n, c in infos.items() if isinstance(c, np.ndarray) and c.ndim == 1 and c.dtype.kind in "biuf"}
     if not isinstance(infos, list | tuple) or not infos or not all(isinstance(info, dict) for info in infos):
@@ -106,5 +97,4 @@ def info_columns(infos: Any) -> Leaves:
 
 
 def plain(tree: Leaves) -> Array | Leaves:
-    """The array of a plain observation, or the dict of arrays."""
     return tree[""] if list(tree) == [""] else tree

@@ -20,11 +20,7 @@ _PIECE = 1 << 22  # bytes copied at once
 
 
 class ArrowFiles:
-    """A file system of pyarrow.
-
-    Args:
-        files: It.
-    """
+    """A file system of pyarrow."""
 
     def __init__(self, files: Any) -> None:
         self._files = files
@@ -118,7 +114,7 @@ def _found(info: Any) -> Found:
 
 
 def open_arrow(uri: str) -> tuple[ArrowFiles, str]:
-    """The file system of a URI, and the path that it names. Raises StorageError where it cannot be understood or reached."""
+    """Open the file system of a URI, and return the path that it names. Raises StorageError."""
     import pyarrow as pa
     from pyarrow import fs
 

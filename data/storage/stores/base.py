@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 
 class Found(NamedTuple):
@@ -20,7 +21,7 @@ class Readable(Protocol):
     """An object that is read in pieces, by several threads at once."""
 
     def read_at(self, size: int, offset: int) -> bytes:
-        """Bytes from `offset` on, fewer than `size` where it ends. Raises OSError."""
+        """Read bytes from `offset` on, fewer than `size` where it ends. Raises OSError."""
         ...
 
 
@@ -32,62 +33,75 @@ class Store(Protocol):
     by what it wrote itself; who cares looks at what is there.
     """
 
-    def read(self, key: str) -> bytes:
-        """What an object holds."""
-        ...
+    def read(self, key: str) -> bytes: ...
 
     def read_versioned(self, key: str) -> tuple[bytes, str]:
-        """What an object holds, and its version."""
+        """Read an object, and its version."""
         ...
 
     def write(self, key: str, content: bytes) -> None:
-        """An object that is whole or as it was before."""
+        """Write an object that is whole or as it was before."""
         ...
 
     def create(self, key: str, content: bytes) -> str | None:
-        """An object where there is none; its version, None where there is one already."""
+        """Create an object where there is none; return its version, None where there is one already."""
         ...
 
     def replace(self, key: str, content: bytes, version: str) -> str | None:
-        """An object in place of its version; the new version, None where it is another one by now, or gone."""
+        """Replace a version of an object; return the new version, None where it is another one by now, or gone."""
         ...
 
     def upload(self, file: Path, key: str) -> None:
-        """An object with a local file's content, which may be large."""
+        """Write an object with a local file's content, which may be large."""
         ...
 
     def copy(self, key: str, to: str) -> None:
-        """An object with another one's content, of 5 GB at most, which does not pass through this machine where the store can."""
+        """Copy an object of 5 GB at most, which does not pass through this machine where the store can."""
         ...
 
     def download(self, key: str, target: Path) -> None:
-        """An object, which may be large, as a local file."""
+        """Copy an object, which may be large, to a local file."""
         ...
 
     def open(self, key: str) -> Readable:
-        """An object, to be read in pieces."""
+        """Open an object, to be read in pieces."""
         ...
 
     def look(self, keys: Sequence[str]) -> list[Found | None]:
-        """Objects, but for their content; None for those that are missing."""
+        """Look at objects, but for their content; None for those that are missing."""
         ...
 
     def list(self, folder: str) -> tuple[list[str], list[Found]]:
-        """The names of folders in a folder, and the objects in it. Both are empty where there is no folder."""
+        """List the names of folders in a folder, and the objects in it. Both are empty where there is no folder."""
         ...
 
     def walk(self, folder: str) -> list[Found]:
-        """The objects in a folder at any depth."""
+        """List the objects in a folder at any depth."""
         ...
 
     def make(self, folder: str) -> None:
-        """Makes a folder, where a folder is more than the beginning of keys."""
+        """Make a folder, where a folder is more than the beginning of keys."""
         ...
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Deletes objects; what is not there is deleted already."""
+        """Delete objects; what is not there is deleted already."""
         ...
 
     def delete_folder(self, folder: str) -> None:
-        """Deletes a folder with all that is in it; what is not there is deleted already."""
+        """Delete a folder with all that is in it; what is not there is deleted already."""
         ...
+
+
+_AT_ONCE = 32
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def side_by_side(function: Callable[[Item], Result], items: Iterable[Item], at_once: int = _AT_ONCE) -> list[Result]:
+    """Call a function with each item, in threads; results are in order, and the first error that one raises is raised."""
+    items = list(items)
+    if len(items) < 2:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(min(at_once, len(items)), "side by side") as pool:
+        return list(pool.map(function, items))

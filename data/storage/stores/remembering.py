@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from threading import Lock, RLock
 
-from .base import Found, Readable, Store
-from .side_by_side import side_by_side
+from .base import Found, Readable, Store, side_by_side
 
 _SMALL = 1 << 18  # bytes of an object that is kept
 
@@ -33,7 +32,7 @@ class Remembering:
         self._below: dict[str, dict[str, bool]] = {}  # by folder the names in it, and whether they are folders
 
     def remember(self, folder: str) -> None:
-        """From here on nobody else changes what lies in a folder. What was read before and is still the same is not read again."""
+        """Remember a folder, which nobody else changes from here on. What is still the same is not read again."""
         found = self._store.walk(folder)
         with self._lock:
             before, contents = self._found, self._contents
@@ -44,7 +43,7 @@ class Remembering:
                     self._contents[one.key] = contents[one.key]
 
     def forget(self, done: Iterable[str] = ()) -> None:
-        """From here on others may change it, but for some folders in it."""
+        """Let others change it from here on, but for some folders in it."""
         with self._lock:
             self._done = frozenset(done)
 
@@ -54,7 +53,7 @@ class Remembering:
         return self._done is None or (bool(self._done) and any(above in self._done for above in self._above(key)))
 
     def _above(self, key: str) -> Iterator[str]:
-        """An object or folder, and the folders that it lies in."""
+        """Yield an object or folder, and the folders that it lies in."""
         while key != self._folder:
             yield key
             key = key.rpartition("/")[0]
@@ -66,7 +65,7 @@ class Remembering:
             self._below.setdefault(folder, {})[last] = name != one.key
 
     def _wrote(self, key: str, content: bytes | None) -> None:
-        """Notes that an object was written; what it holds where that is known."""
+        """Note that an object was written; what it holds where that is known."""
         with self._lock:
             if self._knows(key):
                 self._add(Found(key, len(content or b""), None))
@@ -97,7 +96,7 @@ class Remembering:
         return self._store.read(key) if kept is None else kept
 
     def _kept(self, key: str) -> bytes | None:
-        """What an object holds, where that is remembered; None where it is to be asked for."""
+        """Return what an object holds, where that is remembered; None where it is to be asked for."""
         with self._lock:
             if not self._knows(key):
                 return None
@@ -106,7 +105,7 @@ class Remembering:
             return self._contents.get(key)
 
     def _read_like(self, key: str) -> None:
-        """Reads an object with others that are asked for soon."""
+        """Read an object with others that are asked for soon."""
         with self._lock:
             wanted = self._like(key)
         contents = side_by_side(self._read, wanted)
@@ -122,7 +121,7 @@ class Remembering:
             return None
 
     def _like(self, key: str) -> list[str]:
-        """The small objects that are read with one."""
+        """List the small objects that are read with one."""
         folder, _, name = key.rpartition("/")
         above, ending = folder.rpartition("/")[0], name.rpartition(".")[2]
         beside = [f"{above}/{one}/{name}" for one, is_folder in self._below.get(above, {}).items() if is_folder]

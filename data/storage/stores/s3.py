@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from ...errors import StorageError, did_you_mean
-from .base import Found
-from .side_by_side import side_by_side
+from .base import Found, side_by_side
 
 if TYPE_CHECKING:
     from obstore.store import S3Store
@@ -39,74 +38,57 @@ _PIECES = 8  # of them at once, so that they take 64 MiB
 
 
 class S3:
-    """A bucket.
-
-    Args:
-        bucket: Its name.
-        store: obstore's.
-    """
+    """A bucket."""
 
     def __init__(self, bucket: str, store: S3Store) -> None:
-        self._bucket, self._store = bucket, store
+        import obstore
+
+        self._bucket, self._store, self._api = bucket, store, obstore
 
     def read(self, key: str) -> bytes:
         return self.read_versioned(key)[0]
 
     def read_versioned(self, key: str) -> tuple[bytes, str]:
-        import obstore
-
         with self._errors():
-            found = obstore.get(self._store, key)
+            found = self._api.get(self._store, key)
             return bytes(found.bytes()), found.meta["e_tag"] or ""
 
     def write(self, key: str, content: bytes) -> None:
-        import obstore
-
         with self._errors():
-            obstore.put(self._store, key, content)
+            self._api.put(self._store, key, content)
 
     def create(self, key: str, content: bytes) -> str | None:
-        import obstore
-
         with self._errors():
             try:
-                return obstore.put(self._store, key, content, mode="create")["e_tag"]
-            except obstore.exceptions.AlreadyExistsError:
+                return self._api.put(self._store, key, content, mode="create")["e_tag"]
+            except self._api.exceptions.AlreadyExistsError:
                 return None
 
     def replace(self, key: str, content: bytes, version: str) -> str | None:
-        import obstore
-
         with self._errors():
             try:
-                return obstore.put(self._store, key, content, mode={"e_tag": version})["e_tag"]
-            except obstore.exceptions.PreconditionError:
+                return self._api.put(self._store, key, content, mode={"e_tag": version})["e_tag"]
+            except self._api.exceptions.PreconditionError:
                 return None
 
     def upload(self, file: Path, key: str) -> None:
-        import obstore
-
         with self._errors():
-            obstore.put(self._store, key, file)
+            self._api.put(self._store, key, file)
 
     def copy(self, key: str, to: str) -> None:
-        import obstore
-
         with self._errors():
-            obstore.copy(self._store, key, to)
+            self._api.copy(self._store, key, to)
 
     def download(self, key: str, target: Path) -> None:
-        import obstore
-
         with self._errors():
-            whole = obstore.get(self._store, key)
+            whole = self._api.get(self._store, key)
             if (size := whole.meta["size"]) <= _PIECE:
                 target.write_bytes(whole.bytes())
                 return
             del whole  # its content has not been asked for yet
 
             def piece(start: int) -> None:
-                content = obstore.get_range(self._store, key, start=start, end=min(start + _PIECE, size))
+                content = self._api.get_range(self._store, key, start=start, end=min(start + _PIECE, size))
                 os.pwrite(file.fileno(), content, start)
 
             with target.open("wb") as file:
@@ -116,60 +98,47 @@ class S3:
         return _Object(self, key)
 
     def read_at(self, key: str, size: int, offset: int) -> bytes:
-        """Bytes of an object."""
-        import obstore
-
         with self._errors():
-            return bytes(obstore.get_range(self._store, key, start=offset, length=size)) if size else b""
+            return bytes(self._api.get_range(self._store, key, start=offset, length=size)) if size else b""
 
     def look(self, keys: Sequence[str]) -> list[Found | None]:
         return side_by_side(self._look, keys)
 
     def _look(self, key: str) -> Found | None:
-        import obstore
-
         with self._errors():
             try:
-                return _found(obstore.head(self._store, key))
+                return _found(self._api.head(self._store, key))
             except FileNotFoundError:
                 return None
 
     def list(self, folder: str) -> tuple[list[str], list[Found]]:
-        import obstore
-
         with self._errors():
-            found = obstore.list_with_delimiter(self._store, folder)
+            found = self._api.list_with_delimiter(self._store, folder)
         folders = [prefix.rpartition("/")[2] for prefix in found["common_prefixes"]]
         return folders, [_found(one) for one in found["objects"] if one["path"] != folder]  # some leave an empty object as a folder
 
     def walk(self, folder: str) -> list[Found]:
-        import obstore
-
         with self._errors():
-            found = [_found(one) for some in obstore.list(self._store, folder) for one in some]
+            found = [_found(one) for some in self._api.list(self._store, folder) for one in some]
         folders = {folder} | {above for one in found for above in _above(one.key)}
         return [one for one in found if one.size or one.key not in folders]
 
     def make(self, folder: str) -> None:
-        """Nothing: a folder is what keys begin with."""
+        """Do nothing: a folder is what keys begin with."""
 
     def delete(self, keys: Iterable[str]) -> None:
-        import obstore
-
         if keys := list(keys):
             with self._errors():
-                obstore.delete(self._store, keys)
+                self._api.delete(self._store, keys)
 
     def delete_folder(self, folder: str) -> None:
-        import obstore
-
         with self._errors():
-            keys = [one["path"] for some in obstore.list(self._store, folder) for one in some]
+            keys = [one["path"] for some in self._api.list(self._store, folder) for one in some]
         self.delete(keys)
 
     @contextmanager
     def _errors(self) -> Generator[None]:
-        """Turns what obstore raises into an OSError that says it in a few words."""
+        """Turn what obstore raises into an OSError that says it in a few words."""
         from obstore.exceptions import BaseError
 
         try:
@@ -223,7 +192,7 @@ def _above(key: str) -> list[str]:
 
 
 def open_s3(uri: str) -> tuple[S3, str]:
-    """The bucket of a URI, and the key that it names. Raises StorageError where it cannot be understood, or obstore is missing."""
+    """Open the bucket of a URI, and return the key that it names. Raises StorageError."""
     place, _, query = uri.removeprefix("s3://").partition("?")
     authority, _, key = place.partition("/")
     user, _, bucket = authority.rpartition("@")
@@ -273,7 +242,7 @@ def _has_profiles(around: dict[str, str]) -> bool:
 
 
 def _region_of(bucket: str) -> str:
-    """Where Amazon says that a bucket is; it needs no credentials."""
+    """Ask Amazon where a bucket is; it needs no credentials."""
     from pyarrow import fs
 
     try:

@@ -15,7 +15,7 @@ from d3ray.algos.export.package import read_package
 from d3ray.algos.export.packing import write_package
 from d3ray.algos.online.run import OnlineRun
 from d3ray.data.errors import ConfigError
-from d3ray.data.scalers.running import merged
+from d3ray.data.scalers.base import merged
 
 SMALL = {"hidden_units": [8], "activation": "tanh"}
 BOTH: dict[str, Any] = {"policy_encoder": SMALL, "value_encoder": SMALL, "learning_rate": 0.1, "device": "cpu"}

@@ -1,4 +1,4 @@
-"""The doctor: every fault it knows is found where it is planted, and nothing where there is none."""
+"""The doctor: every fault it knows is found where it is planted, on others' data too, and nothing where there is none."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ import json
 import statistics
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from d3ray.data.dataset import Dataset
-from d3ray.data.doctor import KINDS, EnvironmentFacts, doctor, pieces
+from d3ray.data.doctor import KINDS, EnvironmentFacts, Finding, doctor
+from d3ray.data.doctor import sample as sample_module
 from d3ray.data.doctor import survey as surveys
 from d3ray.data.doctor.check_ends import observations_jump, timeouts_as_terminals
-from d3ray.data.doctor.estimate import MACHINE, MEASURED
-from d3ray.data.doctor.hashing import row_hashes
-from d3ray.data.doctor.measures import behaviour
-from d3ray.data.doctor.pieces import n_pieces
-from d3ray.data.doctor.regression import neighbours, unexplained
-from d3ray.data.doctor.sample import chosen
+from d3ray.data.doctor.measures import behaviour, neighbours, unexplained
+from d3ray.data.doctor.report import MACHINE, MEASURED
+from d3ray.data.doctor.sample import chosen, n_pieces, row_hashes
 from d3ray.data.doctor.survey import survey
-from d3ray.data.errors import DataError
-from d3ray.data.spec import Box, Environment, Spec
+from d3ray.data.formats.registry import read
+from d3ray.data.spec import Box, Discrete, Environment, Spec
 
 from .planted import FACTS, LIMIT, PLANTED, SPEC, decisions, healthy
 
@@ -194,7 +193,7 @@ def test_lengths_that_vary_are_no_time_limit() -> None:
 def test_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     dataset, facts = PLANTED["rewards_late"]()
     whole = doctor(dataset, facts=facts).to_dict()
-    monkeypatch.setattr(pieces, "_BYTES", 2000)
+    monkeypatch.setattr(sample_module, "_BYTES", 2000)
     calls: list[int] = []
     again = doctor(dataset, facts=facts, advance=calls.append).to_dict()
     assert sum(calls) == n_pieces(dataset) > 50
@@ -202,7 +201,7 @@ def test_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_sample_is_of_neighbouring_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "_BYTES", 3000)
+    monkeypatch.setattr(sample_module, "_BYTES", 3000)
     one = healthy()
     assert one.final is not None
     sample = survey(one.dataset()).sample
@@ -218,7 +217,7 @@ def test_the_sample_is_of_neighbouring_rows(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_extremes_are_counted_as_a_loop_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "_BYTES", 1000)
+    monkeypatch.setattr(sample_module, "_BYTES", 1000)
     rng = np.random.default_rng(0)
     for dtype in (np.float32, np.uint8, np.int32):
         trend = np.arange(300)[:, None] // 40 * [-1, 0, 1] + [8, 0, 0]  # extremes that come late, and such that come early
@@ -354,14 +353,6 @@ def test_a_folder_is_read_without_a_node_map(tmp_path: Path, monkeypatch: pytest
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_shard_that_is_gone_is_one_sentence(tmp_path: Path) -> None:
-    dataset = healthy().dataset().write(tmp_path / "set", n_shards=3)
-    gone = tmp_path / "set" / "data-00001-of-00003.arrow"
-    gone.unlink()
-    with pytest.raises(DataError, match=r"data-00001-of-00003.arrow is missing\.$"):
-        doctor(dataset)
-
-
 def test_bounds_that_are_not_the_environments_are_named() -> None:
     wide = Spec(observation=Box(shape=(4,)), action=Box(shape=(2,), low=-3.0, high=3.0))
     (found,) = [one for one in doctor(healthy().dataset(), facts=EnvironmentFacts(wide, LIMIT)).findings if one.severity != "note"]
@@ -370,11 +361,6 @@ def test_bounds_that_are_not_the_environments_are_named() -> None:
     problem = EnvironmentFacts(problem="gymnasium knows no environment 'Point-v0'.")
     (found,) = doctor(healthy().dataset(), facts=problem).findings
     assert found.sentence == "Point-v0 cannot be compared with: gymnasium knows no environment 'Point-v0'."
-
-
-def test_the_specification_planted_is_the_data_s() -> None:
-    assert healthy().dataset().spec == SPEC
-    assert healthy().environment == Environment(id="Point-v0")
 
 
 def test_the_times_that_are_stated_are_those_of_the_speed_table() -> None:
@@ -386,3 +372,73 @@ def test_the_times_that_are_stated_are_those_of_the_speed_table() -> None:
             (label,) = (label for label in measured if label == name.replace("256x256", "256×256") + ": whole `fit`")
             assert speed == round(measured[label])
     assert {1: "one", 2: "two"}[table["threads"]] in MACHINE
+
+
+PENDULUM = EnvironmentFacts(
+    Spec(
+        observation=Box(shape=(3,), low=(-1.0, -1.0, -8.0), high=(1.0, 1.0, 8.0)),
+        action=Box(shape=(1,), low=-2.0, high=2.0),
+    ),
+    200,
+)
+CARTPOLE = EnvironmentFacts(Spec(observation=Box(shape=(4,)), action=Discrete(n=2)), 500)
+HOPPER = EnvironmentFacts(Spec(observation=Box(shape=(11,)), action=Box(shape=(3,), low=-1.0, high=1.0)), 1000)
+CHEETAH = EnvironmentFacts(Spec(observation=Box(shape=(17,)), action=Box(shape=(6,), low=-1.0, high=1.0)), 1000)
+NONE = EnvironmentFacts()
+
+
+def look(file: Path, facts: EnvironmentFacts, **options: Any) -> dict[str, Finding]:
+    """Findings that are more than notes, by name, of a file imported so; and clipped observations, which are a note."""
+    imported = read(file, spec=facts.spec, **options)
+    dataset = Dataset.from_steps(
+        imported.steps, name=file.stem, spec=facts.spec or imported.spec, environment=facts.spec and Environment(id="Named-v0")
+    )
+    report = doctor(dataset, facts=facts)
+    return {one.name: one for one in report.findings if one.severity != "note" or one.name == "observations_clipped"}
+
+
+@pytest.mark.long
+def test_d3rlpys_rewards_in_the_next_row(test_data: Path) -> None:
+    for name, facts in (("pendulum_replay.h5", PENDULUM), ("cartpole_replay.h5", CARTPOLE)):
+        file = test_data / "d3rlpy" / name
+        assert look(file, facts) == {}
+        found = look(file, facts, rewards="same row")
+        assert "rewards_late" in found
+        assert "options.rewards=arriving" in found["rewards_late"].remedy
+
+
+@pytest.mark.parametrize(("name", "facts"), [("Hopper", HOPPER), ("HalfCheetah", CHEETAH)])
+def test_time_limits_and_clipped_velocities_of_mujoco(test_data: Path, name: str, facts: EnvironmentFacts) -> None:
+    file = test_data / "cs285" / f"expert_data_{name}-v4.pkl"
+    found = look(file, facts)
+    clipped = found.pop("observations_clipped", None)
+    assert sorted(found) == ["actions_outside", "timeouts_as_terminals"]
+    assert found["timeouts_as_terminals"].numbers["timeout_at"] == 1000
+    if name == "Hopper":
+        assert clipped is not None
+        assert {entry.rpartition(" at ")[2] for entry in clipped.numbers["shares"]} == {"-10", "10"}
+    assert look(file, facts, timeout_at=1000, actions="clip").keys() <= {"observations_clipped"}
+
+
+def test_time_limits_of_imitation(test_data: Path) -> None:
+    file = test_data / "imitation" / "cartpole_0_final.npz"
+    for facts in (CARTPOLE, NONE):
+        assert [(one.name, one.numbers["timeout_at"]) for one in look(file, facts).values()] == [("timeouts_as_terminals", 500)]
+    assert look(file, CARTPOLE, timeout_at=500) == {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["pendulum_expert_sac_50eps.zip", "pendulum_medium_sac_50eps.zip", "pendulum-v1_enormous"])
+def test_actions_that_rllib_normalised(test_data: Path, name: str) -> None:
+    file = test_data / "rllib" / name
+    (found,) = look(file, PENDULUM).values()
+    assert (found.name, found.numbers["action_scale"]) == ("actions_normalised", [2.0])
+    assert look(file, PENDULUM, action_scale=2.0) == {}
+
+
+def test_a_bad_dataset(test_data: Path) -> None:
+    file = test_data / "rllib" / "large.json"
+    assert sorted(look(file, NONE)) == ["actions_huge", "timeouts_as_terminals"]
+    found = look(file, PENDULUM)
+    assert sorted(found) == ["actions_far_outside", "observations_outside", "timeouts_as_terminals"]
+    assert "-7,810" in found["actions_far_outside"].sentence

@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import pickle
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -21,6 +22,33 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from .tfrecords import FLAGS, image, tensor, write_rlds
+
+
+class Calls:
+    """Pickles to a call of `function`."""
+
+    def __init__(self, function: Any, *arguments: Any) -> None:
+        self.call = (function, arguments)
+
+    def __reduce__(self) -> Any:
+        return self.call
+
+
+def png(pixels: np.ndarray, mode: str | None = None, kind: str = "PNG") -> bytes:
+    out = BytesIO()
+    (Image.fromarray(pixels) if mode is None else Image.fromarray(pixels).convert(mode)).save(out, kind)
+    return out.getvalue()
+
+
+def png_of(side: int) -> bytes:
+    """A PNG of side x side pixels, in its header."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    size = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", size) + chunk(b"IDAT", zlib.compress(b""))
+
 
 N = 100_000_000  # rows that are declared
 GIB = 1 << 30
@@ -248,9 +276,7 @@ def rlds(folder: Path, observation: dict[str, Any], packed: bytes, n: int) -> Pa
 
 def rlds_of_images(folder: Path) -> Path:
     """Pictures of 12 million pixels in black."""
-    out = BytesIO()
-    Image.new("RGB", (4000, 3000)).save(out, "PNG")
-    return rlds(folder, image([3000, 4000, 3]), out.getvalue(), 20)
+    return rlds(folder, image([3000, 4000, 3]), png(np.zeros((3000, 4000, 3), np.uint8)), 20)
 
 
 def rlds_of_zlib(folder: Path) -> Path:
@@ -270,9 +296,7 @@ def csv_of_categories(folder: Path) -> Path:
 
 def csv_of_one_image(folder: Path) -> Path:
     """A table that names a picture of 16 million pixels 1,000 times."""
-    out = BytesIO()
-    Image.new("RGB", (4096, 4096)).save(out, "PNG")
-    (folder / "a.png").write_bytes(out.getvalue())
+    (folder / "a.png").write_bytes(png(np.zeros((4096, 4096, 3), np.uint8)))
     (folder / "bomb.csv").write_text("episode,observation:0,action:0,reward\n" + "0,a.png,1,1\n" * 1000)
     return folder / "bomb.csv"
 

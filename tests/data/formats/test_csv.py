@@ -1,24 +1,23 @@
-"""CSV with a column for each number, alone and beside images; the files are written here, number by number."""
+"""CSV with a column for each number, alone and beside images, and Open Bandit's; the files are written here, number by number."""
 
 from __future__ import annotations
 
 import gzip
-import io
-import struct
 import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.formats.registry import detect, read
 from d3ray.data.formats.tabular.csv_table import CSV
-from d3ray.data.spec import Box
+from d3ray.data.spec import Box, Discrete
 from d3ray.data.storage.schema import infer_spec, kinds_of, largest_numbers
+from d3ray.platform.datasets.ingest import ingest
+
+from .bombs import png, png_of
 
 HEADER = "episode,observation:0,action:0,reward\n"
 
@@ -151,12 +150,6 @@ def test_other_encodings_are_named(tmp_path: Path) -> None:
 # ---- beside images
 
 
-def png(image: np.ndarray, mode: str | None = None) -> bytes:
-    file = io.BytesIO()
-    (Image.fromarray(image) if mode is None else Image.fromarray(image).convert(mode)).save(file, "PNG")
-    return file.getvalue()
-
-
 def frames(folder: Path, files: dict[str, bytes], rows: str, name: str = "images.zip") -> Path:
     """A CSV of single steps, and a zip beside it with its images."""
     folder.mkdir(exist_ok=True)
@@ -192,16 +185,6 @@ def test_images_are_what_their_names_say(tmp_path: Path, place: str) -> None:
     assert imported.provenance["images"] == 3
 
 
-def chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-
-def bomb(side: int) -> bytes:
-    """A PNG of side x side pixels, in its header."""
-    size = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", size) + chunk(b"IDAT", zlib.compress(b""))
-
-
 @pytest.mark.parametrize(
     ("files", "message"),
     [
@@ -216,9 +199,9 @@ def bomb(side: int) -> bytes:
         ),
         ({"a.png": png(PICTURES[0]), "b.png": b"GIF89a" + bytes(50)}, "'b.png' cannot be read as an image"),
         ({"a.png": png(PICTURES[0]), "b.png": png(PICTURES[1])[:60]}, "'b.png' cannot be read as an image: it is cut short"),
-        ({"a.png": bomb(6_000)}, "'a.png' has 6000 x 6000 pixels, and 16,777,216 are allowed."),
-        ({"a.png": png(PICTURES[0]), "b.png": bomb(3_000)}, "'b.png': the image has the shape [3000, 3000, 3]"),
-        ({"a.png": bomb(50_000)}, "'a.png' cannot be read as an image: it is too large."),
+        ({"a.png": png_of(6_000)}, "'a.png' has 6000 x 6000 pixels, and 16,777,216 are allowed."),
+        ({"a.png": png(PICTURES[0]), "b.png": png_of(3_000)}, "'b.png': the image has the shape [3000, 3000, 3]"),
+        ({"a.png": png_of(50_000)}, "'a.png' cannot be read as an image: it is too large."),
         ({"a.png": png(np.zeros((5, 4), np.uint16)), "b.png": b""}, "'a.png' is an image of mode 'I"),
         ({"a.png": png(PICTURES[0]), "x/b.png": b"", "y/b.png": b""}, "has several images 'b.png'"),
     ],
@@ -254,3 +237,81 @@ def test_without_numbers_episodes_end_at_flags(tmp_path: Path) -> None:
     file.write_text("obs_0,act,rew\n0,1,2\n")
     with pytest.raises(DataError, match=r"no column 'episode'.*rename.episode=NAME, or rename.terminated=NAME"):
         read(file, format="csv")
+
+
+BANDIT = ",timestamp,item_id,position,click,propensity_score,user_feature_0,user_feature_1"
+AFFINITIES = ",user-item_affinity_0,user-item_affinity_1,user-item_affinity_2,user-item_affinity_3"
+ROWS = (
+    "0,2019-11-24 00:00:37.006544+00:00,2,3,0,0.25,b7,x",
+    "1,2019-11-24 00:00:37.1+00:00,0,1,1,1.0,a1,x",
+    "2,t,2,2,0,0.125,b7,x",
+)
+
+
+def write_bandit(path: Path, header: str, *rows: str) -> Path:
+    path.write_text("\n".join((header, *rows)) + "\n")
+    return path
+
+
+def test_rows_are_episodes_of_one_step_with_probabilities(tmp_path: Path) -> None:
+    path = write_bandit(tmp_path / "men.csv", BANDIT + AFFINITIES, *(f"{row},0.5,{k},0,1" for k, row in enumerate(ROWS)))
+    assert detect(path) == "open_bandit"
+    dataset = ingest(path, tmp_path / "data").dataset
+    assert (dataset.n_transitions, dataset.n_episodes) == (3, 3)
+    assert dataset.spec.action == Discrete(n=4, names=("item_id",))  # as many as there are affinities
+    ones = ("user_feature_0=a1", "user_feature_0=b7", "user_feature_1=x", "position=1", "position=2", "position=3")
+    names = (*ones, *(f"user-item_affinity_{k}" for k in range(4)))
+    assert dataset.spec.observation == Box(shape=(2 + 1 + 3 + 4,), names=names)
+    steps = ~dataset.columns["closing"]
+    expected = [[0, 1, 1, 0, 0, 1, 0.5, 0, 0, 1], [1, 0, 1, 1, 0, 0, 0.5, 1, 0, 1], [0, 1, 1, 0, 1, 0, 0.5, 2, 0, 1]]
+    np.testing.assert_array_equal(dataset.columns["observation"][steps], np.float32(expected))
+    assert dataset.columns["action"][steps].tolist() == [2, 0, 2]
+    assert dataset.columns["reward"][steps].tolist() == [0, 1, 0]
+    assert dataset.columns["terminated"][steps].all()
+    np.testing.assert_allclose(dataset.columns["log_prob"][steps], np.log([0.25, 1, 0.125]), rtol=1e-6)
+
+
+def test_a_second_file_is_read_like_the_first(tmp_path: Path) -> None:
+    first = read(write_bandit(tmp_path / "random.csv", BANDIT, *ROWS))
+    assert first.spec is not None
+    assert first.spec.action == Discrete(n=3)
+    known = first.provenance["categories"]
+    assert known == {"user_feature_0": ["a1", "b7"], "user_feature_1": ["x"], "position": ["1", "2", "3"]}
+    path = write_bandit(tmp_path / "bts.csv", BANDIT, "0,t,1,2,0,0.5,b7,x")
+    assert read(path).steps.columns["observation"].shape[1] == 3
+    steps = read(path, categories=known).steps
+    assert steps.columns["observation"][0].tolist() == [0, 1, 1, 0, 1, 0]
+    other = {**known, "user_feature_0": ["a1"]}
+    with pytest.raises(DataError, match="'user_feature_0' is 'b7' in row 0, which is none of the 1 categories given"):
+        read(path, categories=other)
+    with pytest.raises(ConfigError, match="categories are given for 'user_feature_9'; there are 'position', 'user_feature_0'"):
+        read(path, categories={"user_feature_9": ["a"]})
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            "0,t,1,2,0,0,b7,x",
+            "'propensity_score' is 0.0 in row 1; of an action that was taken a probability is above 0 and at most 1.",
+        ),
+        ("0,t,1,2,0,1.5,b7,x", "'propensity_score' is 1.5 in row 1"),
+        ("0,t,1.5,2,0,0.5,b7,x", "discrete actions are whole numbers, but 'actions' is 1.5 in row 1"),
+        ("0,t,one,2,0,0.5,b7,x", "line 3: the column 'item_id' holds 'one', which is no number."),
+        ("0,t,1,2,,0.5,b7,x", "line 3: the column 'click' is empty."),
+        ("0,t,1,2,0,0.5,,x", "line 3: the column 'user_feature_0' is empty."),
+        ("0,t,-1,2,0,0.5,b7,x", "discrete actions count from 0, but 'actions' is -1 in row 1"),
+        ("0,t,1,2,0,0.5,b7", "line 3: there are 7 cells, and the header has 8."),
+    ],
+)
+def test_a_bad_row_is_named(tmp_path: Path, row: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read(write_bandit(tmp_path / "log.csv", BANDIT, ROWS[0], row))
+
+
+def test_without_affinities_observations_are_those_of_the_pipeline_and_positions(tmp_path: Path) -> None:
+    path = write_bandit(tmp_path / "men.csv", BANDIT + AFFINITIES, *(f"{row},0.5,{k},0,1" for k, row in enumerate(ROWS)))
+    imported = read(path, affinities=False)
+    assert imported.steps.columns["observation"].shape[1] == 6
+    assert imported.spec is not None
+    assert Dataset.from_steps(imported.steps, name="x", spec=imported.spec).spec.action == Discrete(n=4)

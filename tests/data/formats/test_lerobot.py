@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.formats.format import Imported
 from d3ray.data.formats.registry import detect, parts_of, read
 from d3ray.data.storage.steps import StepTable, concat_steps
 from d3ray.platform.datasets.ingest import ingest
+
+from .bombs import png
 
 LENGTHS = [3, 1, 4]
 FEATURES: dict[str, Any] = {
@@ -142,12 +142,6 @@ def test_demonstrations_without_rewards_are_truncated_and_said_so(tmp_path: Path
     ]
     renamed = read(parts_of(tmp_path / "set")[0], "lerobot", rename={"reward": "timestamp", "action": "observation.state"})
     np.testing.assert_array_equal(renamed.steps.columns["reward"][:3], columns["timestamp"][:3])
-
-
-def png(pixels: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "PNG")
-    return buffer.getvalue()
 
 
 def test_images_are_decoded_and_videos_named(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""NumPy archives: flat ones under many names, `imitation`'s layout, and what must not be opened."""
+"""NumPy archives: flat ones, those of `imitation`, PFRL, OGBench and Dreamer, and what must not be opened."""
 
 from __future__ import annotations
 
@@ -11,20 +11,15 @@ import h5py
 import numpy as np
 import pytest
 
-from d3ray.data.errors import DataError
-from d3ray.data.formats.registry import read
+from d3ray.data.dataset import Dataset
+from d3ray.data.errors import ConfigError, DataError
+from d3ray.data.formats.registry import detect, read
+from d3ray.data.spec import Box, Discrete
+from d3ray.platform.datasets.ingest import ingest
+
+from .bombs import Calls
 
 REAL = os.environ.get("D3RAY_TEST_DATA")
-
-
-class Bomb:
-    """Writes a file when it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> Any:
-        return (Path.touch, (self.path,))
 
 
 def write(path: Path, **arrays: Any) -> Path:
@@ -155,7 +150,7 @@ def test_real_cartpole_expert() -> None:
 
 
 def test_python_objects_are_refused_and_never_run(tmp_path: Path) -> None:
-    bomb = np.array([Bomb(tmp_path / "ran")] * 6, dtype=object)
+    bomb = np.array([Calls(Path.touch, tmp_path / "ran")] * 6, dtype=object)
     with pytest.raises(DataError, match="'actions' holds Python objects, which are never loaded; save it as an array of numbers"):
         read(write(tmp_path / "a", **flat() | {"actions": bomb}), "npz")
     imported = read(write(tmp_path / "b", **flat(), thing=bomb), "npz")
@@ -236,3 +231,272 @@ def test_episodes_end_where_their_number_changes(tmp_path: Path, kind: str, name
     save()
     with pytest.raises(DataError, match=f"'{name}' 3 comes back in row 343, after another; rows of an episode lie together"):
         read(path)
+
+
+def buffer(starts: tuple[float, ...] = (0, 10, 20), length: int = 3) -> dict[str, np.ndarray]:
+    """Episodes that count up from `starts`, stored as PFRL's items are: the first is terminal, the others are interrupted."""
+    state = np.concatenate([start + np.arange(length, dtype=float) for start in starts])[:, None]
+    return {
+        "state": state,
+        "action": np.zeros(len(state), int),
+        "reward": np.ones(len(state)),
+        "next_state": state + 1,
+        "is_state_terminal": np.arange(len(state)) == length - 1,
+    }
+
+
+def test_pfrl_interrupted_episodes_are_cut_where_the_state_jumps(tmp_path: Path) -> None:
+    path = write(tmp_path / "file", **buffer())
+    assert detect(path) == "pfrl"
+    imported = read(path)
+    assert imported.steps.steps.tolist() == [3, 3, 3]
+    assert imported.steps.terminated.tolist() == [True, False, False]
+    assert imported.steps.columns["observation"][:, 0].tolist() == [0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23]
+    assert imported.steps.cuts == 1  # the last row ends anyway
+    assert imported.steps.final_recorded.all()
+    assert imported.steps.columns["action"].dtype == np.int64
+
+
+def test_pfrl_a_shuffled_buffer_is_a_bag_of_transitions(tmp_path: Path) -> None:
+    order = np.array([4, 0, 8, 2, 6, 1, 3, 7, 5])
+    steps = read(write(tmp_path / "file", **{key: array[order] for key, array in buffer().items()})).steps
+    assert steps.steps.tolist() == [1] * 9
+    assert steps.terminated.tolist() == [k == 2 for k in order]
+
+
+def test_pfrl_environments_that_take_turns(tmp_path: Path) -> None:
+    raw = buffer()
+    raw["env_id"] = np.repeat([2, 0, 1], 3)
+    order = np.arange(9).reshape(3, 3).T.reshape(-1)  # 0, 3, 6, 1, …
+    steps = read(write(tmp_path / "file", **{key: array[order] for key, array in raw.items()})).steps
+    assert steps.steps.tolist() == [3, 3, 3]
+    assert steps.columns["observation"][::4, 0].tolist() == [10, 20, 0]  # environments 0, 1, 2
+    assert steps.terminated.tolist() == [False, False, True]
+    # One environment's first state may be what another one saw last: that is an end too.
+    raw["next_state"][5] = raw["state"][6]
+    raw["env_id"] = np.repeat([0, 1, 2], 3)
+    assert read(write(tmp_path / "file", **raw)).steps.steps.tolist() == [3, 3, 3]
+
+
+def test_pfrl_a_terminal_without_a_next_state(tmp_path: Path) -> None:
+    raw = buffer()
+    raw["next_state"][2] = np.nan
+    steps = read(write(tmp_path / "file", **raw), "pfrl").steps
+    assert steps.final_recorded.tolist() == [False, True, True]
+    assert steps.columns["observation"][3].tolist() == [2]
+    raw["next_state"][5] = np.nan  # not terminal, so it is needed
+    with pytest.raises(DataError, match=r"next_observations has NaN in row 5\.$"):
+        read(write(tmp_path / "file", **raw), "pfrl")
+
+
+def test_numbers_too_large_to_be_kinds_of_actions(tmp_path: Path) -> None:
+    """To count kinds of actions takes memory for each number up to the largest."""
+    raw = buffer()
+    raw["action"][4] = 1 << 40
+    path = write(tmp_path / "file", **raw)
+    with pytest.raises(DataError, match=r"file: 'action' goes up to 1099511627776, and 1048576 kinds are the most"):
+        read(path)
+    assert read(path, discrete_action=False).steps.columns["action"].dtype == np.float32
+    with pytest.raises(DataError, match="'action' goes up to 1048576"):
+        Dataset.from_arrays(np.ones((2, 1)), np.array([0, 1 << 20]), np.ones(2), np.array([0, 1]))
+
+
+def test_pfrl_windows_of_several_steps_and_missing_arrays(tmp_path: Path) -> None:
+    raw = buffer()
+    with pytest.raises(DataError, match=r"'reward' has windows of 3 steps; export single transitions \(num_steps=1\)\.$"):
+        read(write(tmp_path / "file", **raw | {"reward": np.ones((9, 3))}), "pfrl")
+    del raw["next_state"]
+    with pytest.raises(DataError, match=r"file has no 'next_state', only 'state', 'action', 'reward', 'is_state_terminal'\.$"):
+        read(write(tmp_path / "file", **raw), "pfrl")
+    with pytest.raises(DataError, match=r"'state' has 9 rows, but 'reward' has 8\.$"):
+        read(write(tmp_path / "file", **buffer() | {"reward": np.ones(8)}), "pfrl")
+    with pytest.raises(ConfigError, match="rename: pfrl has no column 'reward'; did you mean 'rewards'"):
+        read(write(tmp_path / "file", **buffer()), "pfrl", rename={"reward": "r"})
+
+
+def locomotion(**more: np.ndarray) -> dict[str, np.ndarray]:
+    """As OGBench publishes them: two trajectories of 3 and 2 steps in 7 rows, where `terminals` marks the final observations."""
+    return {
+        "observations": np.array([[0], [1], [2], [3], [10], [11], [12]], np.float32),
+        "actions": np.array([[0.1], [0.2], [0.3], [9], [0.4], [0.5], [9]], np.float32),
+        "terminals": np.array([0, 0, 0, 1, 0, 0, 1], np.float32),
+        "qpos": np.arange(14.0).reshape(7, 2),
+        **more,
+    }
+
+
+def test_ogbench_terminals_are_final_observations_and_no_ends_of_the_task(tmp_path: Path) -> None:
+    path = write(tmp_path / "antmaze-large-navigate-v0.npz", **locomotion())
+    assert detect(path) == "ogbench"
+    imported = read(path)
+    steps = imported.steps
+    assert (steps.n_transitions, steps.steps.tolist()) == (5, [3, 2])
+    assert not steps.terminated.any()
+    assert steps.final_recorded.all()
+    assert steps.columns["observation"][:, 0].tolist() == [0, 1, 2, 3, 10, 11, 12]
+    np.testing.assert_array_equal(steps.columns["action"][:, 0], np.float32([0.1, 0.2, 0.3, 0, 0.4, 0.5, 0]))
+    assert steps.columns["info/qpos"][:3].tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert steps.returns.tolist() == [0, 0]
+    assert any("no rewards" in note for note in imported.notes)
+    assert imported.provenance["split"] == "train"
+
+
+def test_ogbench_as_it_loads_it(tmp_path: Path) -> None:
+    """`compact` has valids and two terminals an end; the default has next_observations and a terminal at the last step."""
+    raw = locomotion()
+    compact = raw | {"terminals": np.array([0, 0, 1, 1, 0, 1, 1]), "valids": np.array([1, 1, 1, 0, 1, 1, 0])}
+    keep = raw["terminals"] == 0
+    regular = {key: array[keep] for key, array in raw.items()}
+    regular |= {"terminals": np.array([0, 0, 1, 0, 1]), "next_observations": raw["observations"][1:][keep[:-1]]}
+    for k, arrays in enumerate((compact, regular)):
+        steps = read(write(tmp_path / f"{k}.npz", **arrays), "ogbench").steps
+        assert steps.steps.tolist() == [3, 2]
+        assert not steps.terminated.any()
+        assert steps.columns["observation"][:, 0].tolist() == [0, 1, 2, 3, 10, 11, 12]
+        np.testing.assert_array_equal(steps.columns["action"][:, 0], np.float32([0.1, 0.2, 0.3, 0, 0.4, 0.5, 0]))
+
+
+def test_ogbench_masks_are_ends_of_the_task(tmp_path: Path) -> None:
+    raw = locomotion(rewards=np.array([-1, 0, -1, 5, -1, -1, 5]), masks=np.array([1, 0, 1, 1, 1, 0, 1]))
+    path = write(tmp_path / "file", **raw)
+    assert detect(path) == "ogbench"
+    steps = read(path).steps
+    assert steps.steps.tolist() == [2, 1, 2]
+    assert steps.terminated.tolist() == [True, False, True]
+    assert steps.columns["observation"][:, 0].tolist() == [0, 1, 2, 2, 3, 10, 11, 12]
+    assert steps.returns.tolist() == [-1, -1, -2]
+
+
+def test_ogbench_a_file_cut_within_a_trajectory_and_ends_without_steps(tmp_path: Path) -> None:
+    cut = {key: array[:6] for key, array in locomotion().items()}
+    steps = read(write(tmp_path / "file", **cut), "ogbench").steps
+    assert steps.steps.tolist() == [3, 2]
+    assert steps.final_recorded.tolist() == [True, False]
+    assert steps.columns["observation"][:, 0].tolist() == [0, 1, 2, 3, 10, 11, 11]
+    twice = locomotion(terminals=np.array([1, 0, 0, 1, 1, 0, 1]))
+    imported = read(write(tmp_path / "file", **twice), "ogbench")
+    assert imported.steps.steps.tolist() == [2, 1]
+    assert any("2 rows are a final observation without a step" in note for note in imported.notes)
+    with pytest.raises(DataError, match="has no steps: every row is the end of a trajectory"):
+        read(write(tmp_path / "file", **locomotion(terminals=np.ones(7))), "ogbench")
+
+
+def test_ogbench_the_validation_split_and_images(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 255, (7, 8, 8, 3), dtype=np.uint8)
+    imported = read(write(tmp_path / "visual-cube-single-play-v0-val.npz", **locomotion(observations=images)))
+    assert imported.provenance["split"] == "validation"
+    assert any("validation split: import it as a dataset of its own" in note for note in imported.notes)
+    assert imported.steps.columns["observation"].dtype == np.uint8
+    np.testing.assert_array_equal(imported.steps.columns["observation"], images)
+
+
+T = 5
+
+
+def dreamt(seed: int = 0, n: int = T) -> dict[str, np.ndarray]:
+    """What happened: n + 1 images, and n actions and rewards between them."""
+    rng = np.random.default_rng(seed)
+    images = rng.integers(0, 255, (n + 1, 8, 8, 3), dtype=np.uint8)
+    return {"image": images, "action": rng.uniform(-1, 1, (n, 2)).astype(np.float32), "reward": rng.random(n).astype(np.float32)}
+
+
+def episode_file(
+    path: Path, made: dict[str, np.ndarray], *, terminal: bool = False, keys: tuple[str, ...] = (), **more: Any
+) -> Path:
+    """As Dreamer's driver puts them: what the reset gave, zeros, then each step's action and reward with what came of them."""
+    n = len(made["reward"])
+    flags = {"is_first": np.arange(n + 1) == 0, "is_last": np.arange(n + 1) == n}
+    flags |= {
+        "is_terminal": flags["is_last"] & terminal,
+        "discount": np.where(flags["is_last"] & terminal, 0, 1).astype(np.float32),
+    }
+    before = {name: np.concatenate([np.zeros((1, *made[name].shape[1:]), np.float32), made[name]]) for name in ("action", "reward")}
+    np.savez_compressed(path, image=made["image"], **before, **{key: flags[key] for key in keys or flags}, **more)
+    return path
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("keys", [(), ("discount",), ("is_terminal",)])
+def test_each_step_has_the_action_and_the_reward_that_came_of_what_was_seen(
+    tmp_path: Path, keys: tuple[str, ...], terminal: bool
+) -> None:
+    made = dreamt()
+    path = episode_file(tmp_path / "20260101T000000-ab-5.npz", made, terminal=terminal, keys=keys)
+    assert detect(path) == "dreamer"
+    table = read(path).steps
+    for name, array in (("observation", made["image"]), ("action", made["action"]), ("reward", made["reward"])):
+        np.testing.assert_array_equal(table.columns[name][:T], array[:T])
+    np.testing.assert_array_equal(table.columns["observation"][T], made["image"][T])
+    assert (table.steps.tolist(), table.terminated.tolist(), table.final_recorded.tolist()) == ([T], [terminal], [True])
+
+
+def test_a_folder_of_episodes_is_one_dataset(tmp_path: Path) -> None:
+    (tmp_path / "64px").mkdir()
+    for k in range(3):
+        episode_file(tmp_path / "64px" / f"{k}.npz", dreamt(k, 3 + k), terminal=k == 1, physics=np.full((4 + k, 2), k, np.float32))
+    found = ingest(tmp_path / "64px", tmp_path / "set").dataset
+    assert (found.episodes.steps.tolist(), found.episodes.terminated.tolist()) == ([3, 4, 5], [False, True, False])
+    assert found.spec.observation == Box(shape=(8, 8, 3), dtype="uint8")
+    assert found.columns["info/physics"][~found.columns["closing"], 0].tolist() == [0] * 3 + [1] * 4 + [2] * 5
+
+
+def test_actions_of_ones_among_zeros_are_discrete(tmp_path: Path) -> None:
+    made = dreamt() | {"action": np.eye(4, dtype=np.float32)[[2, 0, 1, 2, 0]]}
+    imported = read(episode_file(tmp_path / "one.npz", made))
+    assert imported.steps.columns["action"][:T].tolist() == [2, 0, 1, 2, 0]
+    assert imported.spec is not None
+    assert imported.spec.action == Discrete(n=4)
+    assert "Actions are ones among 4 zeros, taken as discrete by number; discrete_action=false leaves" in imported.notes[-1]
+    assert read(tmp_path / "one.npz", discrete_action=False).steps.columns["action"].shape == (T + 1, 4)
+
+
+def test_vectors_and_parts_of_observations(tmp_path: Path) -> None:
+    made = dreamt()
+    row = {
+        "action": np.r_[np.zeros((1, 2)), made["action"]],
+        "reward": np.r_[0, made["reward"]][:, None],
+        "discount": np.ones((T + 1, 1)),
+    }
+    seen = np.random.default_rng(0).normal(size=(T + 1, 3))
+    np.savez(tmp_path / "drq.npz", observation=seen, physics=seen, **row)
+    np.savez(tmp_path / "parts.npz", position=seen, speed=seen[:, :1], log_return=seen[:, 0], **row)
+    assert detect(tmp_path / "drq.npz") == detect(tmp_path / "parts.npz") == "dreamer"
+    assert {"observation", "info/physics"} <= read(tmp_path / "drq.npz").steps.columns.keys()
+    parts = read(tmp_path / "parts.npz")
+    assert [name for name in parts.steps.columns if name.startswith(("observation", "info"))] == [
+        "observation/position",
+        "observation/speed",
+    ]
+    assert any("'log_return' was not read" in note for note in parts.notes)
+    one = read(tmp_path / "parts.npz", format="dreamer", rename={"observations": "speed"}).steps
+    assert one.columns["observation"].shape == (T + 1, 1)
+
+
+def test_actions_that_stand_where_they_were_chosen_have_to_be_said(tmp_path: Path) -> None:
+    """Dreamer V3's pieces: two episodes in a file, the second of them cut, each action beside what it was chosen by."""
+    a, b = dreamt(0, 2), dreamt(1, 3)
+    rows = {name: np.concatenate([a[name], np.ones_like(a[name][:1]), b[name], np.ones_like(b[name][:1])]) for name in ("action",)}
+    rows |= {"reward": np.r_[0, a["reward"], 0, b["reward"]], "image": np.concatenate([a["image"], b["image"]])}
+    first, last = np.isin(np.arange(7), [0, 3]), np.arange(7) == 2
+    np.savez(tmp_path / "piece.npz", is_first=first, is_last=last, is_terminal=last, **rows)
+    with pytest.raises(DataError, match=r"'action' is not zeros in row 0, where an episode begins; say whether.*action_row=taken"):
+        read(tmp_path / "piece.npz")
+    table = read(tmp_path / "piece.npz", action_row="taken").steps
+    assert (table.steps.tolist(), table.terminated.tolist()) == ([2, 3], [True, False])
+    np.testing.assert_array_equal(table.columns["action"][3:6], b["action"])
+    np.testing.assert_array_equal(table.columns["reward"][3:6], b["reward"])
+    np.testing.assert_array_equal(table.columns["observation"], np.concatenate([a["image"], b["image"]]))
+    with pytest.raises(ConfigError, match="action_row is 'late'"):
+        read(tmp_path / "piece.npz", "dreamer", action_row="late")
+
+
+def test_what_is_no_episode_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    episode_file(tmp_path / "reset.npz", dreamt(0, 0))
+    with pytest.raises(DataError, match="has no step: each of its 1 rows is the first of an episode"):
+        read(tmp_path / "reset.npz")
+    made = dreamt()
+    np.savez(
+        tmp_path / "short.npz", image=made["image"], action=made["action"], reward=made["reward"], is_first=np.zeros(T + 1, bool)
+    )
+    with pytest.raises(DataError, match="'image' has 6 rows, but 'action' has 5"):
+        read(tmp_path / "short.npz")

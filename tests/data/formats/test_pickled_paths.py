@@ -17,6 +17,8 @@ from d3ray.data.dataset import Dataset
 from d3ray.data.errors import DataError
 from d3ray.data.formats.registry import detect, read
 
+from .bombs import Calls
+
 REAL = os.environ.get("D3RAY_TEST_DATA")
 
 
@@ -117,16 +119,11 @@ def test_dict_observations_and_no_terminals(tmp_path: Path) -> None:
     assert read(path, "pickled_paths", rename={"rewards": "r"}).steps.returns.tolist() == [2]
 
 
-class Touch:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> Any:
-        return (Path.touch, (self.path,))
-
-
 def test_code_is_refused_and_not_run(tmp_path: Path) -> None:
-    for data in (pickle.dumps([Touch(tmp_path / "ran")]), gzip.compress(pickle.dumps([cs285(2, 0), Touch(tmp_path / "ran")]))):
+    for data in (
+        pickle.dumps([Calls(Path.touch, tmp_path / "ran")]),
+        gzip.compress(pickle.dumps([cs285(2, 0), Calls(Path.touch, tmp_path / "ran")])),
+    ):
         (tmp_path / "file").write_bytes(data)
         with pytest.raises(DataError, match=r"file names pathlib\.[\w.]+; only NumPy arrays and plain containers"):
             read(tmp_path / "file")

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import json
-import struct
 import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.formats.registry import detect, parts_of, read
 from d3ray.data.formats.rlds.tfrecord import parse_example, records
 from d3ray.data.formats.untrusted.unpacking import unpacking
 
+from .bombs import png, png_of
 from .tfrecords import FLAGS, crc32c, example, framed, image, mapping, message, tensor, varint, write_rlds
 
 STEP = {"observation": tensor([3]), "action": tensor([2]), "reward": tensor(), **FLAGS}
@@ -87,12 +85,6 @@ def test_an_episode_that_was_cut_while_recorded_keeps_its_last_step(tmp_path: Pa
         "1 of 3 episodes do not begin with is_first: how they began was not recorded.",
         "1 of 3 episodes are truncated without a final observation: their last step is kept, but nothing is bootstrapped from it.",
     ]
-
-
-def png(pixels: np.ndarray, kind: str = "PNG") -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, kind)
-    return buffer.getvalue()
 
 
 def test_dicts_images_encoded_tensors_and_parts_of_actions(tmp_path: Path) -> None:
@@ -300,14 +292,9 @@ def test_what_does_not_fit_is_refused_in_a_sentence(tmp_path: Path, step: Any, r
 
 
 def test_a_png_of_a_billion_pixels_is_not_unpacked(tmp_path: Path) -> None:
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = struct.pack(">IIBBBBB", 1 << 15, 1 << 15, 8, 0, 0, 0, 0)
-    bomb = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(99))) + chunk(b"IEND", b"")
     unknown = {"pythonClassName": "….Image", "image": {"shape": {"dimensions": ["-1", "-1", "1"]}, "dtype": "uint8"}}
     with pytest.raises(DataError, match=r"it is too large|pixels, and"):
-        read(write_rlds(tmp_path / "toy", STEP | {"observation": unknown}, [broken(observation=[bomb] * 4)]), "rlds")
+        read(write_rlds(tmp_path / "toy", STEP | {"observation": unknown}, [broken(observation=[png_of(1 << 15)] * 4)]), "rlds")
 
 
 def test_a_renamed_feature_that_is_not_there_is_named(tmp_path: Path) -> None:

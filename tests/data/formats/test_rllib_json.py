@@ -22,6 +22,8 @@ from d3ray.data.formats.rllib.batches import unpack
 from d3ray.data.formats.rllib.json_lines import RLlibJSON
 from d3ray.data.formats.untrusted.unpacking import unpacking
 
+from .bombs import Calls
+
 REAL = os.environ.get("D3RAY_TEST_DATA")
 real = pytest.mark.skipif(REAL is None, reason="D3RAY_TEST_DATA does not name the folder with real data")
 
@@ -212,16 +214,8 @@ def test_inside_zip_and_gzip_and_over_several_files(tmp_path: Path) -> None:
     assert not RLlibJSON.detect(tmp_path)
 
 
-class Touch:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> Any:
-        return (Path.touch, (self.path,))
-
-
 def test_code_in_a_packed_column_is_refused_and_not_run(tmp_path: Path) -> None:
-    text = line(episode(1, 2) | {"obs": Touch(tmp_path / "ran")})
+    text = line(episode(1, 2) | {"obs": Calls(Path.touch, tmp_path / "ran")})
     with pytest.raises(DataError, match=r"file: line 1: 'obs' names pathlib\.[\w.]+; only NumPy arrays"):
         read(write(tmp_path / "file", text), "rllib_json")
     assert not (tmp_path / "ran").exists()

@@ -12,8 +12,8 @@ import pytest
 
 from d3ray import Dataset, MDPDataset
 from d3ray.data.operations import relabelled
+from d3ray.data.storage import episode_table
 from d3ray.data.storage import rows as rows_module
-from d3ray.data.storage import tables
 
 N, WIDTH = 400_000, 20  # 40 MB
 WHOLE = N * (WIDTH * 4 + 4 + 4 + 3)
@@ -32,7 +32,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A block and its copies in float64 take 33 MB at 65,536 rows, whatever the dataset; here a dataset is large by comparison."""
-    for module in (rows_module, relabelled, tables):
+    for module in (rows_module, relabelled, episode_table):
         monkeypatch.setattr(module, "BLOCK", 1 << 13)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from d3ray.data.errors import ConfigError, DataError
-from d3ray.data.random import fold, root_key
+from d3ray.data.random import fold, permute, root_key
 from d3ray.data.sampling import (
     EpochSampler,
     Mixture,
@@ -24,7 +24,6 @@ from d3ray.data.sampling import (
     stacked_spec,
     top_weights,
 )
-from d3ray.data.sampling.permutation import permute
 from d3ray.data.spec import Box, Dict, Discrete, Spec
 
 from .slow_experience import IMAGE, Story, as_buffer, as_dataset, image, stories

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 import scipy.stats
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.sampling import Mixture, PrioritizedEpisodeSampler, PrioritizedSampler, SumTree, TransitionSampler
+from d3ray.data.sampling.sum_tree import compiled
 
 from .slow_experience import Story, as_buffer, as_dataset, stories
 
@@ -257,3 +259,27 @@ def test_settings_that_cannot_be_are_refused() -> None:
         PrioritizedSampler(data, 4, normalize_by_max="mean")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ConfigError, match="unique goes with uniform"):
         PrioritizedSampler(data, 4, unique=True)
+
+
+def total(x: Any) -> Any:
+    found = 0.0
+    for k in range(len(x)):
+        found += x[k]
+    return found
+
+
+def test_a_loop_is_compiled_anew_where_no_cache_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, Any]] = []
+    njit = numba.njit
+
+    def without_cache(function: Any, **options: Any) -> Any:
+        if function is total:  # numba compiles others on the way
+            made.append(options)
+        if options.get("cache"):
+            raise RuntimeError("cannot cache function: no locator available")
+        return njit(function, **options)
+
+    monkeypatch.setattr(numba, "njit", without_cache)
+    call = compiled(total)
+    assert [call(np.arange(5.0)), call(np.arange(3.0))] == [10.0, 3.0]
+    assert made == [{"cache": True, "nogil": True}, {"nogil": True}]  # once for both calls

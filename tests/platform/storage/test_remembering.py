@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from d3ray.data.storage.stores.arrow_fs import open_arrow
+from d3ray.data.storage.stores.base import side_by_side
 from d3ray.data.storage.stores.remembering import Remembering
-from d3ray.data.storage.stores.side_by_side import side_by_side
 from d3ray.platform.storage.folders import Folder
 
 from ..object_store import ObjectStore, object_store
