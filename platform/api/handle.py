@@ -171,10 +171,10 @@ class ExperimentHandle:
         It reads the curves of every trial. Raises ConfigError: there is no such experiment; StorageError.
         """
         from ..report.verdicts import best_and_next
-        from ..results.reading import results_in
+        from ..results.experiment import results_of
 
         experiment = self._experiment()
-        return best_and_next(results_in(experiment)) if "search" in experiment.configuration and experiment.trials() else []
+        return best_and_next(results_of(experiment)) if "search" in experiment.configuration and experiment.trials() else []
 
     def metrics(self, after: int = -1, *, trial: str | None = None) -> list[Metrics]:
         """What was measured after a gradient step, up to each trial's newest checkpoint, step by step.

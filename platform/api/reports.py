@@ -55,7 +55,7 @@ def verdicts(names: Sequence[str], *, storage: str = "./d3ray_results", metric: 
         StorageError: something cannot be read.
     """
     from ..report.verdicts import compared, sentences
-    from ..results.reading import read_results
+    from ..results.experiment import read_results
     from ..settings.config import absolute
 
     return [*sentences(compared([read_results(absolute(storage), name) for name in names], metric))]

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from ..record.results import RETURN
 from ..report.charts import Theme, color_of, dash_of, finished, frame, learning_curves, line, png
 from ..report.series import MOST, Panel, Series
-from ..results.reading import RETURN
 from ..statistics import FEW, band
 from .results import Cell
 from .statistics import Curve, Runs, expected_best

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from ..results.reading import NORMALIZED, RETURN, SeedRun
+from ..record.results import NORMALIZED, RETURN, SeedResult
 from ..words import csv_text
 from .results import Benchmark, Cell
 from .statistics import AGGREGATES, Estimate, improvement
@@ -47,7 +47,7 @@ def scores_csv(benchmark: Benchmark) -> str:
     return csv_text(SCORES_HEAD, lines)
 
 
-def _seed(cell: Cell, run: SeedRun) -> list[Any]:
+def _seed(cell: Cell, run: SeedResult) -> list[Any]:
     returns, normalized = run.curves.get(RETURN), run.curves.get(NORMALIZED)
     about = [cell.runs.environment or "", cell.unit if cell.has_scores else "", cell.protocol.every]
     if returns is None:

@@ -13,7 +13,8 @@ import numpy as np
 
 from ...data.errors import ConfigError, did_you_mean
 from ...data.uris import without_password
-from ..results.reading import NORMALIZED, RETURN, Configuration
+from ..record.results import NORMALIZED, RETURN, ConfigurationResult
+from ..results.configurations import id_of
 from ..storage.outbox import Line
 from ..tracking.measured import data_of, json_tag, lines_of, seed_run, status_of
 from ..tracking.runs import Tracking, every_run
@@ -99,16 +100,16 @@ def _cell(
     data = data_of(first)
     where = params.get("evaluation.environment.id") or params.get("evaluation.environment")
     environment = where if where and where != "null" else data.get("environment")
-    seeds = tuple(seed_run(runs[seed], seed, protocol.n_steps, lines[runs[seed].info.run_id]) for seed in sorted(runs))
+    seeds = [seed_run(runs[seed], seed, protocol.n_steps, lines[runs[seed].info.run_id]) for seed in sorted(runs)]
     size = f"{data['n_transitions']:,} transitions in {data['n_episodes']:,} episodes" if data.get("n_transitions") else ""
-    configuration = Configuration(
+    configuration = ConfigurationResult(
         experiment=tags.get("d3ray.experiment", ""),
         algorithm=tags.get("d3ray.algorithm", "?"),
         settings=dict(params),
         n_steps=protocol.n_steps,
         seeds=seeds,
-        dataset={"name": dataset, "fingerprint": fingerprint},
-        environment=environment.get("id") if isinstance(environment, Mapping) else environment,
+        data={"name": dataset, "fingerprint": fingerprint},
+        environment=id_of(environment),
         label=label,
     )
     origins = {seed: _origin(run.data.tags) for seed, run in sorted(runs.items())}

@@ -16,12 +16,12 @@ from typing import Any
 from ...algos.judging.resampling import RESAMPLES
 from ...data.errors import ConfigError, D3rayError
 from ...data.uris import without_password
+from ..record.results import SeedResult
 from ..report.charts import in_themes
 from ..report.page import PAGE, pictures_of, render, write_page
 from ..report.series import MOST
 from ..report.text import NONE, decimals, listed, number, run_link
 from ..results.mlflow_pages import mlflow_command
-from ..results.reading import SeedRun
 from ..storage.folders import Folder
 from ..tracking.place import recorded_place
 from ..tracking.runs import Tracking
@@ -298,7 +298,7 @@ def run_rows(benchmark: Benchmark) -> list[dict[str, Any]]:
     return rows
 
 
-def _run(cell: Cell, run: SeedRun, places: int) -> dict[str, Any]:
+def _run(cell: Cell, run: SeedResult, places: int) -> dict[str, Any]:
     curve, best = run.curves.get(cell.metric), cell.best_of(run)
     return {
         "dataset": cell.dataset,

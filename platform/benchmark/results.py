@@ -15,7 +15,7 @@ import numpy as np
 
 from ...algos.environments.scores import Reference, reference_in
 from ...algos.registry import algorithm_class, algorithm_names
-from ..results.reading import NORMALIZED, RETURN, Configuration, Curve, Score, SeedRun
+from ..record.results import NORMALIZED, RETURN, ConfigurationResult, Curve, Score, SeedResult
 from ..storage.experiments import Status
 from .published import Selection
 from .suite import fits
@@ -53,7 +53,7 @@ class Cell:
     protocol: Protocol
     fingerprint: str  # of the data
     size: str  # of the data, in words; empty where it is not known
-    runs: Configuration
+    runs: ConfigurationResult
     settings: Mapping[str, str]  # MLflow's parameters
     origins: Mapping[int, Origin]  # by seed
     is_current: bool = True  # whether its protocol and data are the newest of that label on that dataset
@@ -106,7 +106,7 @@ class Cell:
         text = self.settings.get(f"algorithm.{setting}", "")
         return int(text) if text.isdecimal() else 0
 
-    def counted(self, run: SeedRun, metric: str = "") -> Curve | None:
+    def counted(self, run: SeedResult, metric: str = "") -> Curve | None:
         """A run's evaluations after its warm-up, of the score or another metric; None where there is none."""
         curve = run.curves.get(metric or self.metric)
         if curve is None or not self.warm_up:
@@ -114,13 +114,10 @@ class Cell:
         kept = curve.steps > self.warm_up
         return Curve(curve.steps[kept], curve.values[kept]) if kept.any() else None
 
-    def best_of(self, run: SeedRun, metric: str = "") -> tuple[float, int] | None:
+    def best_of(self, run: SeedResult, metric: str = "") -> tuple[float, int] | None:
         """A run's best finite evaluation after its warm-up, and its step."""
         curve = self.counted(run, metric)
-        if curve is None or not (finite := np.isfinite(curve.values)).any():
-            return None
-        at = int(np.where(finite, curve.values, -np.inf).argmax())
-        return float(curve.values[at]), int(curve.steps[at])
+        return None if curve is None else curve.best(is_cost=False)
 
     @property
     def score(self) -> Score:
@@ -168,7 +165,7 @@ class Cell:
         return sum(run.status in statuses for run in self.runs.seeds)
 
 
-def _last_of_both(run: SeedRun) -> tuple[float, float] | None:
+def _last_of_both(run: SeedResult) -> tuple[float, float] | None:
     """The last return of a run that is finite, normalised too; None where there is none."""
     if not {RETURN, NORMALIZED} <= set(run.curves):
         return None

@@ -17,7 +17,7 @@ from ...algos.judging.logs import LOG_PROB, Logs, logged
 from ...algos.judging.models import model_returns
 from ...algos.judging.values import PolicyValues, mean_of
 from ...data.dataset import Dataset
-from ..results.reading import SeedRun
+from ..record.results import SeedResult
 from .judgement import Verdict, disagreement, unleaned, unsettled, widened
 from .policies import Kept
 from .settings import JudgeSettings
@@ -52,7 +52,7 @@ class Critics:
     """
 
     values: Sequence[PolicyValues]
-    seeds: Sequence[SeedRun]
+    seeds: Sequence[SeedResult]
     doubt: str
     n_steps: int
     unit: float = 1.0
@@ -133,7 +133,7 @@ def _beyond(dataset: Dataset, found: Estimates) -> str:
     return f"{cut:.0%} of the episodes were cut: DM, DR and WDR count what FQE expects beyond ({with_that}), IS does not."
 
 
-def _moved(seeds: Sequence[SeedRun]) -> float:
+def _moved(seeds: Sequence[SeedResult]) -> float:
     """How far the mean value of logged actions moved from the last epochs but three to the last three, the largest of seeds."""
     curves = [seed.curves[VALUE].values for seed in seeds if VALUE in seed.curves]
     far = [abs(one[-3:].mean() - one[-6:-3].mean()) for one in curves if len(one) >= 6]

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...data.errors import ConfigError, D3rayError
-from ..results.reading import RETURN, Configuration, Results, read_results
+from ..record.results import RETURN, ConfigurationResult, Results
+from ..results.experiment import read_results
 from ..storage.folders import Folder
 from ..tracking.runs import Tracking
 from ..tracking.settling import settle
@@ -70,7 +71,7 @@ def report(storage: str, names: Sequence[str], *, out: str | None = None, metric
 
 def settle_the_dead(storage: str, results: Sequence[Results]) -> str:
     """Says in MLflow too that commands died, where any did. Why that could not be done; empty otherwise."""
-    dead = [one.name for one in results if one.died or one.tracking.get("status", one.status) != one.status]
+    dead = [one.name for one in results if one.died or one.tracking.get("status", one.state) != one.state]
     if not dead:
         return ""
     places = {(one.tracking.get("uri"), one.tracking.get("experiment")): one.tracking for one in results if one.name in dead}
@@ -121,9 +122,9 @@ def scores(tasks: Sequence[Task], metric: str | None) -> str:
             score = one.score(metric) if metric else None
             for run in one.seeds:
                 last = run.curves[metric].at(score.step) if score and metric in run.curves else None
-                best, at = (run.best(metric) if metric else None) or ("", "")
+                best, at = (run.best_value(metric) if metric else None) or ("", "")
                 counted = int(score is not None and run.seed in score.values)
-                place = [one.experiment, task.title, one.label, run.seed, run.status, run.reason, run.step, run.n_steps]
+                place = [one.experiment, task.title, one.label, run.seed, run.status, run.reason, run.reached, run.n_steps]
                 of_metric = [metric or "", score.step if score else "", "" if last is None else last, counted, best, at]
                 lines.append([*place, *of_metric, "" if run.speed is None else run.speed, run.run_id or ""])
     return csv_text(head, lines)
@@ -171,7 +172,7 @@ def page(
     )
 
 
-def of_experiment(tasks: Sequence[Task], results: Results) -> tuple[Configuration, ...]:
+def of_experiment(tasks: Sequence[Task], results: Results) -> tuple[ConfigurationResult, ...]:
     """The labelled configurations of an experiment."""
     return tuple(one for task in tasks for one in task.configurations if one.experiment == results.name)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...data.errors import ConfigError, DataError
 from ...data.storage.files import storage_errors, write_atomically
-from ..results.reading import Configuration, Results, SeedRun
+from ..record.results import ConfigurationResult, Results, SeedResult
 from ..storage.outbox import Line, lines_of_points
 from ..storage.targets import ending, written_to
 from .series import Panel
@@ -110,18 +110,18 @@ def panels_of(results: Sequence[Results], metrics: Sequence[str], window: int = 
         metrics: What is drawn; the first decides which lines are the best.
         window: Every point becomes the mean of itself and those before it, so many in all.
     """
-    shown = [replace(one, configurations=tuple(smoothed(c, window) for c in one.configurations)) for one in results]
+    shown = [one.model_copy(update={"configurations": [smoothed(c, window) for c in one.configurations]}) for one in results]
     found, left_out = panels(group(shown), metrics[0])
     kept = [replace(p, series=[s for s in p.series if any(s.seeds(m) for m in metrics)]) for p in found]
     return [panel for panel in kept if panel.series], left_out
 
 
-def smoothed(configuration: Configuration, window: int) -> Configuration:
+def smoothed(configuration: ConfigurationResult, window: int) -> ConfigurationResult:
     """A configuration whose curves are means over the newest points; for a window of 1 itself."""
     if window == 1:
         return configuration
-    seeds = tuple(replace(run, measured=partial(_smooth, run, window)) for run in configuration.seeds)
-    return replace(configuration, seeds=seeds, _scores={})
+    seeds = [run.model_copy().reading(partial(_smooth, run, window)) for run in configuration.seeds]
+    return configuration.model_copy(update={"seeds": seeds})
 
 
 def trailing_mean(values: np.ndarray, window: int) -> np.ndarray:
@@ -137,7 +137,7 @@ def trailing_mean(values: np.ndarray, window: int) -> np.ndarray:
     return np.where(n > 0, (sums[1:] - sums[first]) / np.maximum(n, 1), np.nan)
 
 
-def _smooth(run: SeedRun, window: int) -> list[Line]:
+def _smooth(run: SeedResult, window: int) -> list[Line]:
     return lines_of_points(
         {
             name: zip(curve.steps.tolist(), trailing_mean(curve.values, window).tolist(), strict=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...algos.environments.scores import Reference
-from ..results.reading import Configuration, Curve, SeedRun
+from ..record.results import ConfigurationResult, Curve, SeedResult
 from ..statistics import Band, band
 
 MOST = 12  # lines of a figure; more cannot be told apart
@@ -20,14 +20,14 @@ class Series:
 
     label: str
     style: int
-    configuration: Configuration
+    configuration: ConfigurationResult
 
     def counted(self, metrics: Sequence[str]) -> tuple[int, int]:
         """How many seeds count at the end, of how many."""
         metric = next((m for m in metrics if self.seeds(m)), metrics[0])
         return len(self.configuration.score(metric).values), len(self.configuration.seeds)
 
-    def seeds(self, metric: str) -> list[tuple[SeedRun, Curve, bool]]:
+    def seeds(self, metric: str) -> list[tuple[SeedResult, Curve, bool]]:
         """Seeds that measured a metric, each with whether it counts in the mean."""
         counted = self.configuration.score(metric).values
         return [(one, one.curves[metric], one.seed in counted) for one in self.configuration.seeds if metric in one.curves]

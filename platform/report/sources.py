@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from ...data.errors import ConfigError, did_you_mean
+from ..record.results import Results
 from ..results.csv_files import is_metrics, read_csv
-from ..results.reading import Results, find_experiment, read_results
+from ..results.experiment import read_results
+from ..results.reading import find_experiment
 from ..storage.folders import Folder
 from ..tracking.measured import is_run, read_run
 
@@ -22,7 +23,8 @@ def read_sources(sources: Sequence[str], storage: str, tracking: str | None = No
 
 
 def _renamed(results: Results, name: str) -> Results:
-    return replace(results, name=name, configurations=tuple(replace(c, experiment=name) for c in results.configurations))
+    renamed = [c.model_copy(update={"experiment": name}) for c in results.configurations]
+    return results.model_copy(update={"name": name, "configurations": renamed})
 
 
 def read_source(source: str, storage: str, tracking: str | None = None) -> Results:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import NullFormatter, NullLocator
 
-from ..results.configurations import ConfigurationOutcome, objective_of
-from ..results.reading import Results
+from ..record.results import ConfigurationResult, Results
+from ..results.configurations import objective_of
 from ..settings.objective import Objective
 from .charts import PALETTE, Theme, frame, png
 
@@ -26,12 +26,12 @@ def search_figure(results: Sequence[Results], theme: Theme) -> bytes | None:
     columns = min(3, len(cells))
     figure, grid = frame(-(-len(cells) // columns), columns, 2.6, len(cells), theme)
     for axes, (one, name) in zip(grid, cells, strict=False):
-        objective = objective_of(one.configuration)
+        objective = objective_of(one.settings)
         title = name or "in the order proposed"
         axes.set_title(
             f"{one.name}: {title}" if len(sweeps) > 1 else title, loc="left", fontsize=9.5, color=theme.ink, parse_math=False
         )
-        space = one.configuration["search"].get(name, {})
+        space = one.settings["search"].get(name, {})
         _draw(axes, _measured(one.sweep), objective, name, space if isinstance(space, Mapping) else {}, theme)
     for axes in grid[: len(cells) : columns]:
         axes.set_ylabel("objective", color=theme.ink, fontsize=9, labelpad=6)
@@ -46,11 +46,11 @@ def search_figure(results: Sequence[Results], theme: Theme) -> bytes | None:
     return png(figure)
 
 
-def _measured(configurations: Sequence[ConfigurationOutcome]) -> list[ConfigurationOutcome]:
+def _measured(configurations: Sequence[ConfigurationResult]) -> list[ConfigurationResult]:
     return [one for one in configurations if one.value is not None]
 
 
-def _searched(configurations: Sequence[ConfigurationOutcome]) -> list[str]:
+def _searched(configurations: Sequence[ConfigurationResult]) -> list[str]:
     """Settings of which several values were tried."""
     values: dict[str, set[str]] = {}
     for one in configurations:
@@ -61,7 +61,7 @@ def _searched(configurations: Sequence[ConfigurationOutcome]) -> list[str]:
 
 def _draw(
     axes: Any,
-    configurations: Sequence[ConfigurationOutcome],
+    configurations: Sequence[ConfigurationResult],
     objective: Objective,
     name: str,
     space: Mapping[str, Any],

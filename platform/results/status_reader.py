@@ -10,16 +10,16 @@ from typing import Any, Self
 
 from ...data.errors import StorageError
 from ..record.jobs import Job
+from ..record.results import SPEED
 from ..record.status import Budget, SeedStatus, State, Status, TrialStatus, main_losses, rate_of
 from ..settings.objective import Objective
 from ..storage.experiments import Experiment, Trial
 from ..storage.outbox import newest_lines
-from .configurations import objective_of
+from .configurations import differences, objective_of
 from .progress import Progress, TrialProgress
-from .reading import differences, find_experiment
+from .reading import find_experiment
 
 _POINTS = 6  # lines that a rate is measured from
-_SPEED = "time/updates_per_second"
 
 
 class StatusReader:
@@ -195,7 +195,7 @@ def _ended(trial: Trial, ended: Mapping[int, Mapping[str, Any]], metric: str | N
     failed = {seed: str(about.get("reason") or "nobody knows why") for seed, about in bad.items() if about["status"] == "FAILED"}
     first = next(iter(bad.values()), None)
     times = [about["time"] / 1000 for about in ended.values() if "time" in about]
-    speeds = [about["metrics"][_SPEED] for about in ended.values() if _SPEED in about.get("metrics", {})]
+    speeds = [about["metrics"][SPEED] for about in ended.values() if SPEED in about.get("metrics", {})]
     return {
         "state": "FINISHED" if first is None else "FAILED" if failed else first["status"],
         "is_final": all(about["status"] == "FINISHED" or about.get("final") for about in ended.values()),
@@ -221,7 +221,7 @@ def _going(
         for n, line in enumerate(newest_lines(trial.outbox(seed), committed)):
             if seed == trial.seeds[0] and n < _POINTS:
                 points.append((line.time / 1000, line.step))
-                speed = line.metrics.get(_SPEED) if speed is None else speed
+                speed = line.metrics.get(SPEED) if speed is None else speed
             if n == 0:
                 found[seed] |= {name: line.metrics[name] for name in main_losses(line.metrics)}
             if metric is not None and metric in line.metrics:

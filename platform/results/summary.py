@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from ..record.results import ConfigurationResult, Score
 from ..statistics import LEVEL, Difference, Summary, difference, holm, paired_difference, summarise
 from ..storage.experiments import is_cost
-from .reading import Configuration, Score, differences
+from .configurations import differences
 
 TEST_LEVEL = 1 - LEVEL  # a difference is shown where the corrected p value is below
 
@@ -41,7 +42,7 @@ class MetricSummary:
     high: float
 
 
-def summarise_metric(configuration: Configuration, metric: str, last: int = 10) -> MetricSummary | None:
+def summarise_metric(configuration: ConfigurationResult, metric: str, last: int = 10) -> MetricSummary | None:
     """A metric in a few numbers; None where no seed counts, for which `configuration.score(metric)` gives the reasons."""
     score = configuration.score(metric)
     if score.summary is None:
@@ -49,7 +50,7 @@ def summarise_metric(configuration: Configuration, metric: str, last: int = 10) 
     runs = [run for run in configuration.seeds if run.seed in score.values]
     curves = [run.curves[metric] for run in runs]
     upto = [curve.values[(curve.steps <= score.step) & np.isfinite(curve.values)] for curve in curves]
-    best = {run.seed: found for run in runs if (found := run.best(metric)) is not None}
+    best = {run.seed: found for run in runs if (found := run.best_value(metric)) is not None}
     return MetricSummary(
         metric,
         score.step,
@@ -94,7 +95,7 @@ class Comparison:
         paired: Whether seeds of equal number belong together.
     """
 
-    configurations: tuple[Configuration, ...]
+    configurations: tuple[ConfigurationResult, ...]
     settings: Mapping[str, tuple[Any, ...]]
     scores: Mapping[str, tuple[Score | None, ...]]
     metric: str | None
@@ -110,7 +111,7 @@ class Comparison:
 MISSING = object()  # in place of a setting that a configuration has not
 
 
-def compare(configurations: Sequence[Configuration], metric: str | None, *, paired: bool = False) -> Comparison:
+def compare(configurations: Sequence[ConfigurationResult], metric: str | None, *, paired: bool = False) -> Comparison:
     """Sets configurations side by side.
 
     Args:
@@ -118,7 +119,7 @@ def compare(configurations: Sequence[Configuration], metric: str | None, *, pair
         metric: The one that is tested, or None.
         paired: Whether seeds of equal number belong together, as episodes that begin alike; else the test is Welch's.
     """
-    telling = differences([{**one.settings, "dataset": one.dataset.get("name")} for one in configurations])
+    telling = differences([{**one.settings, "dataset": one.data.get("name")} for one in configurations])
     names = list({name: None for one in telling for name in one})
     measured = list({name: None for one in configurations for name in one.metrics()})
     scores = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,15 @@ from typing import Any
 import pytest
 
 from d3ray.data.errors import ConfigError, DataError, StorageError
+from d3ray.platform.record.results import RETURN, ConfigurationResult
 from d3ray.platform.report import charts, model_charts, series
 from d3ray.platform.report.experiment import CURVES, LOSSES, MODELS, SCORES, Report, compose, report
 from d3ray.platform.report.page import PAGE
 from d3ray.platform.report.sweep_text import _space  # pyright: ignore[reportPrivateUsage]
 from d3ray.platform.report.tasks import group, label, panels
 from d3ray.platform.report.text import decimals, number, run_link
+from d3ray.platform.results.experiment import read_results
 from d3ray.platform.results.mlflow_pages import mlflow_command
-from d3ray.platform.results.reading import RETURN, Configuration, read_results
 from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.words import value_text
 
@@ -78,7 +78,7 @@ def read(made: Report) -> tuple[Page, list[dict[str, str]]]:
     return page, list(csv.DictReader((Path(made.folder) / SCORES).open()))
 
 
-def only(storage: Path, name: str) -> Configuration:
+def only(storage: Path, name: str) -> ConfigurationResult:
     """The one configuration of an experiment."""
     (found,) = read_results(str(storage), name).configurations
     return found
@@ -384,7 +384,7 @@ def test_a_dead_command_is_settled_in_mlflow_too(write: Write, tmp_path: Path, m
     tracking = Tracking.open(str(tmp_path))
     runs = tracking.client.search_runs([tracking.experiment_id])
     assert [run.info.status for run in runs] == ["KILLED", "KILLED"]
-    assert read_results(str(tmp_path), "died").status == "KILLED"
+    assert read_results(str(tmp_path), "died").state == "KILLED"
 
 
 def test_the_configuration_on_the_page_is_json(write: Write, tmp_path: Path) -> None:
@@ -417,7 +417,7 @@ def test_prose_has_values_in_words_and_no_json(write: Write, tmp_path: Path) -> 
     (results,) = (read_results(str(tmp_path), "one"),)
     sizes = ([64, 64], [32])
     searched = [
-        replace(results.configurations[0], number=k, choice={"algorithm.encoder": {"hidden_units": size}})
+        results.configurations[0].model_copy(update={"number": k, "choice": {"algorithm.encoder": {"hidden_units": size}}})
         for k, size in enumerate(sizes)
     ]
     assert [one.label for one in label([(results, one) for one in searched])] == [
