@@ -197,9 +197,8 @@ class ExperimentHandle:
 
     def judgement(self) -> Judgement | None:
         """What logs say of policies, where this judges some and has come to its end; else None. Raises StorageError."""
-        from .results import judgement_of
-
-        return judgement_of(self.folder)
+        found = self.folder.read_json("judgement.json")
+        return None if found is None else Judgement.model_validate(found)
 
     def settings(self) -> dict[str, Any]:
         """The `job` and the `config` with which it was begun or resumed last, as `submit` takes them, for another like it.

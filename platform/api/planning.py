@@ -36,27 +36,7 @@ def plan(config: Given, *, job: JobName = "train", address: str | None = None) -
         file.write_text(json.dumps(plain(config, job)))
         place, arguments = place_at(address), ["--config", str(file), "--plan"]
         said = place.ask(job, [*arguments, "format=json"])
-    found = json.loads(said[said.index("{") :])
-    return Planned(
-        trials=found["n_trials"],
-        seeds=found["n_seeds"],
-        text=_words(found),
-        **{name: found[name] for name in Planned.model_fields if name in found and name not in ("trials", "seeds")},
-    )
-
-
-def _words(found: dict[str, float | int | str]) -> str:
-    from ..words import count, rounded, size_text, time_text
-
-    most = "at most" if found["at_most"] else "about"
-    parts = [
-        f"{count(int(found['n_trials']), 'trial')}, {found['at_once']} at once",
-        f"{most} {time_text(float(found['wall_seconds']))}",
-        f"{most} {rounded(float(found['cpu_hours']))} CPU hours",
-        *([f"{most} {rounded(float(found['gpu_hours']))} GPU hours"] if found["gpu_hours"] else []),
-        f"{most} {size_text(float(found['disk_bytes']))} of disk",
-    ]
-    return ", ".join(parts)
+    return Planned.model_validate_json(said[said.index("{") :])
 
 
 def expected(config: Given, *, job: JobName = "train", among: Sequence[Status]) -> Expected | None:

@@ -137,11 +137,9 @@ def promote(
     place: Any = {"tracking": tracking, "storage": storage}
     name = _model(name, "candidate", storage)
     if by == "estimate":
-        found = promote_by_estimate(name, **place)
-    else:
-        where = Environment(id=environment) if isinstance(environment, str) else environment
-        found = play_for_it(name, episodes=episodes, seed=seed, environment=where, **place)
-    return Promotion.model_validate(found, from_attributes=True)
+        return promote_by_estimate(name, **place)
+    where = Environment(id=environment) if isinstance(environment, str) else environment
+    return play_for_it(name, episodes=episodes, seed=seed, environment=where, **place)
 
 
 def _model(named: str, alias: str, storage: str) -> str:
@@ -162,8 +160,7 @@ def rollback(name: str, *, tracking: str | None = None, storage: str = "./d3ray_
     """
     from ..tracking.promotion import rollback as give_back
 
-    found = give_back(_model(name, "champion", storage), tracking=tracking, storage=storage)
-    return Rollback(version=found.version, why=found.why)
+    return give_back(_model(name, "champion", storage), tracking=tracking, storage=storage)
 
 
 @contextmanager

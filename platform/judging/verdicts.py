@@ -17,8 +17,9 @@ from ...algos.judging.logs import LOG_PROB, Logs, logged
 from ...algos.judging.models import model_returns
 from ...algos.judging.values import PolicyValues, mean_of
 from ...data.dataset import Dataset
+from ..record.policies import EstimateTable, Judged
 from ..record.results import SeedResult
-from .judgement import Verdict, disagreement, unleaned, unsettled, widened
+from .judgement import disagreement, unleaned, unsettled, widened
 from .policies import Kept
 from .settings import JudgeSettings
 from .words import said
@@ -69,7 +70,7 @@ def verdict(
     say: Callable[[str], None],
     *,
     has_seen: bool,
-) -> Verdict:
+) -> Judged:
     """Every estimate of a policy that is asked for.
 
     `critics` is None where no FQE was trained, `model` where none was named; `has_seen`: it learned from some of these logs.
@@ -101,8 +102,15 @@ def verdict(
     warnings += [SAME] if has_seen else []
     rows = found.rows if asked is None else {name: found.rows[name] for name in asked}
     found = dataclasses.replace(found, rows=rows, warnings=(*found.warnings, *warnings))
-    played = _played(settings, one, dataset, say)
-    return Verdict(one.label, one.source, one.path, found, tuple(value for value, _ in each), played, runs)
+    return Judged(
+        label=one.label,
+        source=one.source,
+        path=one.path,
+        estimates=EstimateTable.model_validate(dataclasses.asdict(found)),
+        by_seed=tuple(value for value, _ in each),
+        returns=_played(settings, one, dataset, say),
+        runs=runs,
+    )
 
 
 def believed(estimates: Estimates, moved: float, size: float, n_steps: int, doubt: str) -> Estimates:

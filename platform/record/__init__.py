@@ -3,7 +3,7 @@
 from .base import Computed, Record
 from .datasets import Chart, Column, DatasetStatus, EpisodeAbout, EpisodeSteps, Finding, Inspected, Moments, Table, TableColumn
 from .jobs import DataJobName, Job, JobName
-from .policies import Estimated, Evidence, Judged, Judgement, Policy, PolicyAbout, Promotion, Rollback, Video
+from .policies import Estimated, EstimateTable, Evidence, Judged, Judgement, Policy, PolicyAbout, Promotion, Rollback, Video, Worth
 from .results import Checkpoint, ConfigurationResult, Metrics, Report, Results, SeedResult
 from .settings import AlgorithmAbout, Checked, Expected, Planned, Problem
 from .status import Budget, ConfigurationStatus, Fault, SeedStatus, State, Status, TrialStatus
@@ -22,6 +22,7 @@ __all__ = [
     "DatasetStatus",
     "EpisodeAbout",
     "EpisodeSteps",
+    "EstimateTable",
     "Estimated",
     "Evidence",
     "Expected",
@@ -51,4 +52,5 @@ __all__ = [
     "TableColumn",
     "TrialStatus",
     "Video",
+    "Worth",
 ]
