@@ -18,15 +18,7 @@ _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # the edges of a band are small
 
 
 def panel_text(panel: Panel, metric: str, width: int, height: int, *, colors: bool) -> Iterator[Text]:
-    """A panel: means over seeds with the edges of their bands, or lone seeds, and below which line is which.
-
-    Args:
-        panel: Whose series have the metric, at least one.
-        metric: What is drawn over gradient steps.
-        width: Columns.
-        height: Rows, axes and legend included.
-        colors: Whether lines are told apart by colours, else by letters where there are several.
-    """
+    """Draws a panel in `width` columns and `height` rows, axes and legend included; without colours lines are letters."""
     shown = [(series, found) for series in panel.series if (found := _lines([*series.marks(metric)]))]
     title = " · ".join(filter(None, [metric, panel.title]))
     yield Text(title, style="bold" if colors else "")

@@ -18,7 +18,6 @@ _POINTS = 241  # of a profile
 
 
 def short(dataset: str) -> str:
-    """A dataset's name without its group."""
     return dataset.rpartition("/")[2]
 
 

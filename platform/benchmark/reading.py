@@ -22,16 +22,9 @@ from .results import Benchmark, Cell, Origin, Protocol, labels_of
 
 
 def find_benchmark(tracking: Tracking, name: str, folder: str = "") -> Any:
-    """The parent run of a benchmark.
+    """The parent run of a benchmark, named by its experiment (that in `folder`, else the newest), or its suite for the newest.
 
-    Args:
-        tracking: Where to look.
-        name: An experiment's, else a suite's, whose newest benchmark it is.
-        folder: Of several experiments of that name the one that lies here is meant, else the newest.
-
-    Raises:
-        ConfigError: there is no benchmark of that name; the nearest is named.
-        ServerAwayError: MLflow does not answer.
+    Raises ConfigError: there is none, and the nearest is named; ServerAwayError: MLflow does not answer.
     """
     with tracking.answers():
         runs = _search(tracking, "tags.`d3ray.kind` = 'experiment' and tags.`d3ray.suite` LIKE '%'")
@@ -70,7 +63,6 @@ def read_benchmark(tracking: Tracking, parent: Any) -> Benchmark:
 
 
 def _search(tracking: Tracking, query: str) -> list[Any]:
-    """Runs, the newest first."""
     return every_run(tracking.client, tracking.experiment_id, query, order_by=["attributes.start_time DESC"])
 
 

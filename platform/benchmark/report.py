@@ -75,8 +75,6 @@ IMPROVED = (
 
 @dataclass(frozen=True)
 class SuiteReport:
-    """What was made."""
-
     page: str  # path or URI
     files: tuple[str, ...]  # the others, beside it
     folder: str
@@ -85,16 +83,10 @@ class SuiteReport:
 
 
 def write(storage: str, name: str, *, out: str | None = None) -> SuiteReport:
-    """Writes the report on a benchmark. What was there under these names is replaced.
+    """Writes the report on a benchmark, named by its experiment, or by its suite for the newest; what was there is replaced.
 
-    Args:
-        storage: Folder or URI of the results; it says which tracking server is meant where no variable does.
-        name: An experiment's, else a suite's, whose newest benchmark it is.
-        out: A folder, or the page's own name when it ends with .html; None: `report/` in the experiment's folder.
-
-    Raises:
-        ConfigError: there is no such benchmark; the nearest name is said.
-        StorageError: something cannot be read or written, or MLflow does not answer.
+    Arguments as `report.experiment.report`'s. Raises ConfigError: there is none; StorageError: MLflow does not answer, or a file
+    cannot be written.
     """
     tracking = Tracking.open(storage, recorded_place(storage, name))
     below = without_password((Folder(storage) / name).name)
@@ -157,7 +149,6 @@ def compose(benchmark: Benchmark) -> dict[str, bytes]:
 
 
 def title(benchmark: Benchmark) -> str:
-    """The suite's name, and the experiment's where that is another."""
     same = benchmark.experiment in ("", benchmark.suite)
     return benchmark.suite if same else f"{benchmark.suite}: {benchmark.experiment}"
 
@@ -281,7 +272,6 @@ def page(tables: Tables, figures: Mapping[str, Mapping[str, bytes]]) -> str:
 
 
 def is_wide(table: Table) -> bool:
-    """Whether a table has so many columns that it is set in smaller type."""
     return len(table.columns) > 5
 
 

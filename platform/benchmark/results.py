@@ -71,24 +71,20 @@ class Cell:
 
     @cached_property
     def is_normalized(self) -> bool:
-        """Whether its scores are normalised returns."""
         return any(NORMALIZED in run.curves for run in self.runs.seeds)
 
     @property
     def has_scores(self) -> bool:
-        """Whether any seed was evaluated."""
         return any(self.metric in run.curves for run in self.runs.seeds)
 
     @property
     def unit(self) -> str:
-        """What its scores are called."""
         if not self.is_normalized:
             return "return"
         return self.reference.label if self.reference else "normalised return"
 
     @property
     def metric(self) -> str:
-        """Of its scores."""
         return NORMALIZED if self.is_normalized else RETURN
 
     @property
@@ -161,7 +157,6 @@ class Cell:
         return {run.seed: (counted[run.seed], len(run.curves[self.metric].steps) - counted[run.seed]) for run in final}
 
     def count(self, *statuses: Status) -> int:
-        """How many of its seeds have one of these statuses."""
         return sum(run.status in statuses for run in self.runs.seeds)
 
 
@@ -184,12 +179,10 @@ class Group:
 
     @property
     def is_normalized(self) -> bool:
-        """Whether its scores are normalised, and so comparable over datasets."""
         return self.cells[0].is_normalized
 
     @property
     def datasets(self) -> list[str]:
-        """In order."""
         return list(dict.fromkeys(cell.dataset for cell in self.cells))
 
     @property
@@ -204,9 +197,7 @@ class Group:
 def grouped(cells: Iterable[Cell], *, by_unit: bool = True) -> list[Group]:
     """Cells with an evaluation, dataset by dataset: each goes to the first group in which no label has another protocol.
 
-    Args:
-        cells: In order.
-        by_unit: Whether scores in different units are kept apart; what only compares runs on a dataset need not.
+    Scores in different units are kept apart `by_unit`; what only compares runs on a dataset need not.
     """
     by_dataset: dict[str, list[Cell]] = {}
     for cell in cells:
@@ -227,8 +218,6 @@ def grouped(cells: Iterable[Cell], *, by_unit: bool = True) -> list[Group]:
 
 @dataclass(frozen=True, eq=False)
 class Benchmark:
-    """What a suite came to in one experiment."""
-
     suite: str
     experiment: str
     status: Status
@@ -247,7 +236,6 @@ class Benchmark:
         return next((cell for cell in self.cells if (cell.dataset, cell.label) == (dataset, label)), None)
 
     def awaits(self, dataset: str, label: str) -> bool:
-        """Whether the suite asks for a cell."""
         only = labels_of(self.about).get(label, "")
         return dataset in self.about.get("datasets", ()) and (only is None or fits(dataset, only))
 
@@ -259,7 +247,6 @@ class Benchmark:
         return asked + of_others + sum(len(cell.origins) for cell in self.cells if not self.awaits(cell.dataset, cell.label))
 
     def count(self, *statuses: Status) -> int:
-        """How many runs have one of these statuses."""
         return sum(cell.count(*statuses) for cell in self.cells)
 
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BenchmarkResult:
-    """What came of a benchmark."""
-
     experiment: Results
     missing: dict[str, str]  # datasets that could not be had, and why
     report: SuiteReport | None  # None where it could not be written
@@ -50,17 +48,8 @@ def run_benchmark(
 ) -> BenchmarkResult:
     """Trains every cell that is not trained yet, of those whose data can be had, and writes the report.
 
-    Args:
-        config: The suite.
-        resume: Go on with a benchmark of that name in that storage.
-        replace: Delete it and begin anew.
-        trial: As for `run_experiment`.
-        on_progress: Called in this process after epochs.
-
-    Raises:
-        ConfigError, DataError, StorageError: before any work, for what cannot be used, reached or seen, and where none of the
-            datasets can be had.
-        KeyboardInterrupt: after Ctrl-C; what was committed is kept, and runs are marked KILLED.
+    Arguments as `run_experiment`'s. Raises ConfigError, DataError, StorageError: before any work, for what cannot be used, reached
+    or seen, and where none of the datasets can be had; KeyboardInterrupt: after Ctrl-C; what was committed is kept.
     """
     from .report import write
 
@@ -116,15 +105,8 @@ def cell_trials(
 ) -> list[Trial]:
     """The trials of cells, created where they are not there, the first seeds of all cells first.
 
-    Args:
-        experiment: Whose.
-        config: The suite.
-        cells: Those whose data are there.
-        datasets: The description of each by label.
-        groups: Seeds of each trial of a cell; None: as the suite says.
-
-    Raises:
-        ConfigError: a cell was begun with other settings or other data, or the suite lacks one that was begun.
+    `datasets` are described by label; `groups` are the seeds of each trial of a cell, None: as the suite says. Raises ConfigError:
+    a cell was begun with other settings or other data, or the suite lacks one that was begun.
     """
     known: dict[tuple[str, str], Trial] = {}
     for trial in experiment.trials():

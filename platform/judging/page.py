@@ -69,7 +69,6 @@ def _cell(one: Estimated) -> _Cell:
 
 
 def _policy(verdict: Judged, other: Estimated) -> _Policy:
-    """One policy by all estimators."""
     there = [
         svg.Within(name, one.value, *(one.interval or (one.value, one.value)), mark=verdict.played, strong=one.interval is not None)
         for name, one in verdict.estimates.items()

@@ -44,18 +44,10 @@ def judge(
     on_progress: OnProgress | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Judgement:
-    """What policies would return, from logs of another.
+    """What policies would return, from logs of another; `say` is told what is done now, the rest is as `run_experiment`'s.
 
-    Args:
-        settings: Which, and how.
-        resume: Go on with a judgement of that name in that storage.
-        replace: Delete it and begin anew.
-        on_progress: As `run_experiment`'s.
-        say: Is told what is done now.
-
-    Raises:
-        ConfigError, DataError, StorageError: before any work, for what cannot be used; or a policy cannot act on the logs.
-        KeyboardInterrupt: after Ctrl-C; what was committed is kept.
+    Raises ConfigError, DataError, StorageError: before any work, for what cannot be used, or a policy cannot act on the logs;
+    KeyboardInterrupt: after Ctrl-C; what was committed is kept.
     """
     check_folder(settings, again=resume or replace)
     dataset = logs_of(settings.dataset)

@@ -42,21 +42,13 @@ class Behaved:
 
 @dataclass(frozen=True, eq=False)
 class Critics:
-    """What came of a policy's FQE.
+    """What came of a policy's FQE."""
 
-    Attributes:
-        values: Of each seed that has finished, one or more.
-        seeds: Of all seeds what they measured; of logs of one step none.
-        doubt: What their metrics give cause to doubt, as diverging values; empty where nothing does.
-        n_steps: Gradient steps that they took, or were allowed.
-        unit: Of the values in their metrics, in that of the data's rewards.
-    """
-
-    values: Sequence[PolicyValues]
-    seeds: Sequence[SeedResult]
-    doubt: str
-    n_steps: int
-    unit: float = 1.0
+    values: Sequence[PolicyValues]  # of each seed that has finished, one or more
+    seeds: Sequence[SeedResult]  # of all seeds what they measured; of logs of one step none
+    doubt: str  # what their metrics give cause to doubt, as diverging values; empty where nothing does
+    n_steps: int  # gradient steps that they took, or were allowed
+    unit: float = 1.0  # of the values in their metrics, in that of the data's rewards
 
 
 def verdict(

@@ -15,7 +15,6 @@ def said(value: float | None) -> str:
 
 
 def within(one: Estimated) -> str:
-    """An interval; empty where there is none."""
     return "" if one.interval is None else f"{number(one.interval[0])} to {number(one.interval[1])}"
 
 

@@ -79,19 +79,11 @@ def dash_of(style: int) -> Any:
 
 
 def line_key(style: int | None, label: str, kind: Kind = "mean") -> tuple[str, Mark]:
-    """An entry of a legend."""
     return label, Mark(np.zeros(0), np.zeros(0), style, kind)
 
 
 def learning_curves(panels: Sequence[Panel], metric: str, axis: str, theme: Theme) -> Figure:
-    """A metric over gradient steps, a panel a task: means with bands, every seed as a thin line, the data's own mean dashed.
-
-    Args:
-        panels: At least one, and in one of them a seed that measured the metric.
-        metric: Its name.
-        axis: What the axis is called.
-        theme: Colours of ground and text.
-    """
+    """A metric over gradient steps, a panel a task: means with bands, every seed as a thin line, the data's own mean dashed."""
     several = len(panels) > 1
     found = [panel.chart(metric, _short(panel.title, 60) if several else "", axis) for panel in panels]
     keys = [*_keys(panels, [metric])]
@@ -130,7 +122,6 @@ def _explanation(panels: Sequence[Panel], metrics: Sequence[str]) -> str:
 
 
 def _keys(panels: Sequence[Panel], metrics: Sequence[str]) -> Legend:
-    """A line for each label, with how many seeds count in it."""
     found: dict[str, list[Series]] = {}
     for series in (series for panel in panels for series in panel.series):
         found.setdefault(series.label, []).append(series)
@@ -149,16 +140,7 @@ def _seeds(alike: Sequence[Series], metrics: Sequence[str]) -> str:
 
 
 def draw(charts: Sequence[Chart], legend: Legend, words: str, theme: Theme, *, columns: int = 3, height: float = 2.6) -> Figure:
-    """Charts side by side below their legend, and above what there is to say of them.
-
-    Args:
-        charts: Row by row.
-        legend: Labels, and marks that look as what they name.
-        words: What the marks are.
-        theme: Colours of ground and text.
-        columns: At most.
-        height: Of a chart, in inches.
-    """
+    """Charts row by row, `height` inches each, below their legend of labels and marks, and above the `words` on what they are."""
     columns = min(columns, len(charts))
     rows = -(-len(charts) // columns)
     figure = Figure(figsize=(_WIDTH, rows * height), dpi=_DPI, facecolor=theme.ground)

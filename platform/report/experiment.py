@@ -33,8 +33,6 @@ MODELS = "model-errors.png"
 
 @dataclass(frozen=True)
 class Report:
-    """What was made."""
-
     page: str  # path or URI
     files: tuple[str, ...]  # the others, beside it
     folder: str
@@ -46,17 +44,7 @@ class Report:
 def report(storage: str, names: Sequence[str], *, out: str | None = None, metric: str | None = None) -> Report:
     """Writes the page, its figures as PNG files and the scores as CSV. What was there under these names is replaced.
 
-    Args:
-        storage: Folder or URI of the results.
-        names: Experiments, to be compared on one page.
-        out: A folder, or the page's own name when it ends with .html; None: `report/` in the experiment's folder, for several
-            `reports/A+B/` in the storage.
-        metric: The score. None: evaluation/return, or what was measured on held-out episodes instead.
-
-    Raises:
-        ConfigError: there is no such experiment, or none of them measured the metric; the nearest name is said.
-        DataError: an experiment has no trials yet.
-        StorageError: something cannot be read or written.
+    Arguments and errors as `api.reports.report`'s; several experiments have their page in `reports/A+B/` of the storage.
     """
     names = list(dict.fromkeys(names))
     if not names:
@@ -173,7 +161,6 @@ def page(
 
 
 def of_experiment(tasks: Sequence[Task], results: Results) -> tuple[ConfigurationResult, ...]:
-    """The labelled configurations of an experiment."""
     return tuple(one for task in tasks for one in task.configurations if one.experiment == results.name)
 
 

@@ -22,28 +22,19 @@ Kind = Literal["mean", "seed", "uncounted", "rule", "end", "point", "stopped", "
 
 @dataclass(frozen=True, eq=False)
 class Mark:
-    """Points, joined by a line or not.
-
-    Attributes:
-        x, y: [points]; what is not finite is a gap. Without x a rule goes across.
-        style: Its colour and dash; None: that of what is no result.
-        kind: How it looks: a mean over seeds, a seed, one that is in no mean, a dashed rule, where a seed failed or was stopped,
-            a configuration, one that was stopped, the best one, a value that was not chosen.
-        low, high: Ends of the band around it, [points]; None: it has none.
-        alpha: How opaque it is.
-        size: Of a point.
-        stairs: It holds until the next point.
-    """
+    """Points, joined by a line or not."""
 
     x: np.ndarray
-    y: np.ndarray
-    style: int | None = None
+    y: np.ndarray  # [points]; what is not finite is a gap. Without x a rule goes across
+    style: int | None = None  # its colour and dash; None: that of what is no result
+    # how it looks: a mean over seeds, a seed, one that is in no mean, a dashed rule, where a seed failed or was stopped, a
+    # configuration, one that was stopped, the best one, a value that was not chosen
     kind: Kind = "mean"
     low: np.ndarray | None = None
-    high: np.ndarray | None = None
-    alpha: float = 1.0
-    size: float | None = None
-    stairs: bool = False
+    high: np.ndarray | None = None  # ends of the band around it, [points]; None: it has none
+    alpha: float = 1.0  # how opaque it is
+    size: float | None = None  # of a point
+    stairs: bool = False  # it holds until the next point
 
     @classmethod
     def at(cls, x: float, y: float, style: int | None, kind: Kind) -> Mark:
@@ -58,32 +49,20 @@ class Mark:
 
 @dataclass(frozen=True, eq=False)
 class Chart:
-    """Marks between two axes.
+    """Marks between two axes."""
 
-    Attributes:
-        marks: The later ones above the earlier.
-        title: Above it.
-        x_name, y_name: Of the axes, said once for charts that share one.
-        log_x, log_y: Whether a scale is logarithmic.
-        x_ticks: Where x is said; empty: wherever there is room.
-        kinds: Names of what stands at x = 0, 1, …; empty: x is a number.
-        whole: Whether x is a whole number.
-        x_limits, y_limits: None: as far as there are marks.
-        reference: What a second scale on the right is relative to.
-    """
-
-    marks: Sequence[Mark]
-    title: str = ""
+    marks: Sequence[Mark]  # the later ones above the earlier
+    title: str = ""  # above it
     x_name: str = ""
-    y_name: str = ""
+    y_name: str = ""  # of the axes, said once for charts that share one
     log_x: bool = False
-    log_y: bool = False
-    x_ticks: Sequence[float] = ()
-    kinds: Sequence[str] = ()
-    whole: bool = True
+    log_y: bool = False  # whether a scale is logarithmic
+    x_ticks: Sequence[float] = ()  # where x is said; empty: wherever there is room
+    kinds: Sequence[str] = ()  # names of what stands at x = 0, 1, …; empty: x is a number
+    whole: bool = True  # whether x is a whole number
     x_limits: tuple[float, float] | None = None
-    y_limits: tuple[float | None, float | None] | None = None
-    reference: Reference | None = None
+    y_limits: tuple[float | None, float | None] | None = None  # none: as far as there are marks
+    reference: Reference | None = None  # what a second scale on the right is relative to
 
 
 @dataclass(frozen=True)

@@ -30,17 +30,12 @@ def _renamed(results: Results, name: str) -> Results:
 def read_source(source: str, storage: str, tracking: str | None = None) -> Results:
     """The metrics of what a text names.
 
-    Args:
-        source: An experiment of the storage, or EXPERIMENT/TRIAL there; the folder or URI of an experiment or a trial, wherever it
-            lies; a CSV file of a metric, a folder of them, or one of such folders (d3ray's and d3rlpy's); `runs:/ID`, or
-            `models:/NAME@ALIAS`, whose run is meant.
-        storage: Folder or URI of results.
-        tracking: MLflow's tracking URI; None: MLFLOW_TRACKING_URI, else the database in `storage`.
+    That is an experiment of the storage, or EXPERIMENT/TRIAL there; the folder or URI of either, wherever it lies; a CSV file of a
+    metric, a folder of them, or one of such folders (d3ray's and d3rlpy's); `runs:/ID`, or `models:/NAME@ALIAS`, whose run is
+    meant.
 
-    Raises:
-        ConfigError: there is nothing of that name, the nearest experiment being named, or a policy and no metrics.
-        DataError: a file holds no metrics, or an experiment has no trials yet.
-        StorageError: something cannot be read.
+    Raises: ConfigError: there is nothing of that name, the nearest experiment being named, or a policy and no metrics. DataError: a
+    file holds no metrics, or an experiment has no trials yet. StorageError: something cannot be read.
     """
     if is_run(source):
         return read_run(source, tracking, storage)

@@ -78,7 +78,6 @@ def _space(space: Any) -> str:
 
 
 def _either(words: Sequence[str]) -> str:
-    """a, b or c."""
     return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else "".join(words)
 
 

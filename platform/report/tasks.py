@@ -28,7 +28,6 @@ class Task:
 
     @property
     def title(self) -> str:
-        """The dataset's name; empty where it is not known."""
         return str(self.results.data["name"] or "")
 
     @property
@@ -118,7 +117,6 @@ def metric_names(drawn: Sequence[Panel]) -> list[str]:
 
 
 def axis_name(results: Sequence[Results], metric: str) -> str:
-    """What the axis of a metric is called."""
     if metric != RETURN:
         return metric
     episodes = {one.episodes for one in results}

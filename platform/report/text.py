@@ -28,8 +28,6 @@ _STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "stopped", "RUN
 
 @dataclass(frozen=True)
 class Row:
-    """A configuration in the table of scores."""
-
     label: str
     style: int | None  # of its line in the figures; None where it is not drawn
     seeds: str
@@ -60,12 +58,10 @@ def decimals(values: Iterable[float | None]) -> int:
 
 
 def listed(words: Sequence[str]) -> str:
-    """a, b and c."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def moment(seconds: float) -> str:
-    """A time, to the minute."""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
 
 

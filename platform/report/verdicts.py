@@ -19,13 +19,7 @@ _MOST = 6  # configurations side by side
 def compared(results: Sequence[Results], metric: str | None = None) -> Comparison:
     """Of several experiments the best configuration of each beside the first one's, of a single one its configurations.
 
-    Args:
-        results: At least one.
-        metric: The one that is tested; None: the score, or what was measured in its place.
-
-    Raises:
-        ConfigError: there is one configuration alone, or nothing measured the metric.
-        DataError: nothing has been measured yet.
+    Raises ConfigError: there is one configuration alone, or nothing measured the metric; DataError: nothing has been measured yet.
     """
     metrics = metrics_of(results, None if metric is None else [metric])
     if not metrics:
@@ -94,5 +88,4 @@ def _sentence(found: Comparison, first: ConfigurationResult, other: Configuratio
 
 
 def unit(found: Comparison) -> str:
-    """What each number of a comparison is of."""
     return "episode" if found.paired else "seed"

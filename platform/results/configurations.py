@@ -58,13 +58,7 @@ def ended_seeds(trial: Trial, overall: State = "KILLED") -> list[SeedResult]:
 def read_configurations(
     trials: Iterable[Trial], objective: Objective | None, read: Callable[[Trial], list[SeedResult]] = ended_seeds
 ) -> list[ConfigurationResult]:
-    """The configurations of trials so far, in order of number. Raises StorageError.
-
-    Args:
-        trials: Of an experiment.
-        objective: By which configurations are compared; None: they are not.
-        read: Gives the seeds of a trial.
-    """
+    """The configurations of trials so far, in order of number; `read` gives the seeds of a trial. Raises StorageError."""
     found: list[ConfigurationResult] = []
     for members in by_configuration(trials):
         first, choice, statuses = members[0], members[0].choice_at_end, [trial.status for trial in members]

@@ -44,9 +44,7 @@ def is_metrics(path: Path) -> bool:
 def read_csv(path: Path) -> Results:
     """The runs of a CSV file or of a folder of them.
 
-    Raises:
-        DataError: a file's lines are no `epoch,step,value`, or there is none.
-        StorageError: a file cannot be read.
+    Raises DataError: a file's lines are no `epoch,step,value`, or there is none.
     """
     if path.is_file():
         run = next((above for above in list(path.parents)[:3] if (above / PARAMS).is_file()), path.parent)

@@ -22,12 +22,7 @@ from .status_reader import StatusReader
 
 
 def results_of(experiment: Experiment, undelivered: str = "") -> Results:
-    """What an experiment has come to; also of one that is running or was stopped. Raises StorageError.
-
-    Args:
-        experiment: Which.
-        undelivered: What the tracking server has not got, and why.
-    """
+    """What an experiment has come to; also of one that is running or was stopped. Raises StorageError."""
     status, trials = StatusReader.of(experiment).read(), experiment.trials()
     objective = objective_of(experiment.configuration) if "search" in experiment.configuration else status.objective
     found = read_configurations(trials, objective, partial(_seeds, overall=status.state))
@@ -71,10 +66,7 @@ def results_of(experiment: Experiment, undelivered: str = "") -> Results:
 def read_results(storage: str, name: str, trial: str | None = None) -> Results:
     """What an experiment has come to so far, or one trial of it.
 
-    Raises:
-        ConfigError: there is no experiment of that name; the nearest is named.
-        DataError: it has no trials yet.
-        StorageError: its folder cannot be read.
+    Raises ConfigError: there is none; DataError: it has no trials yet.
     """
     experiment = find_experiment(storage, name)
     found = results_of(experiment)

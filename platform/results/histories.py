@@ -17,12 +17,7 @@ RETURNED = "return"  # the metric of episodes
 
 
 def read_histories(histories: Sequence[History], name: str | None = None) -> Results:
-    """The results of some histories: those of equal settings and data are seeds of one configuration.
-
-    Args:
-        histories: At least one.
-        name: What configurations are called, in place of the algorithm.
-    """
+    """The results of some histories: those of equal settings and data are seeds of one configuration, called `name`."""
     alike: dict[str, list[tuple[History, Trained]]] = {}
     for history in histories:
         for run in history.runs:

@@ -23,23 +23,13 @@ _POINTS = 6  # lines that a rate is measured from
 
 
 class StatusReader:
-    """Reads an experiment as often as is asked; trials that are done with are read once.
-
-    Args:
-        storage: Folder or URI of all results.
-        name: The experiment's.
-
-    Raises:
-        ConfigError: there is no experiment of that name; the nearest is named.
-        StorageError: the storage cannot be read.
-    """
+    """Reads an experiment as often as is asked; trials that are done with are read once. Raises ConfigError, StorageError."""
 
     def __init__(self, storage: str, name: str) -> None:
         self._begin(find_experiment(storage, name))
 
     @classmethod
     def of(cls, experiment: Experiment) -> Self:
-        """Of an experiment that was found. Raises StorageError."""
         made = cls.__new__(cls)
         made._begin(experiment)
         return made
@@ -53,15 +43,10 @@ class StatusReader:
         self._since = 0.0
 
     def read(self, progress: Progress | None = None, job: Job | None = None) -> Status:
-        """The experiment now.
+        """The experiment now, with the newest job that ran it where one is known.
 
-        Args:
-            progress: Of the driver, where this process is the one that runs the experiment: it knows of epochs that no checkpoint
-                stands for yet.
-            job: The newest that ran it, where one is known.
-
-        Raises:
-            StorageError: the experiment's own files cannot be read. Trials that cannot are left out, and `trouble` says so.
+        `progress` is the driver's, where this process runs the experiment: it knows of epochs that no checkpoint stands for yet.
+        Raises StorageError: the experiment's own files cannot be read; trials that cannot are left out, and `trouble` says so.
         """
         experiment, now = self.experiment, time.time()
         kept = experiment.folder.read_json("state.json")
@@ -190,7 +175,6 @@ class StatusReader:
 
 
 def _ended(trial: Trial, ended: Mapping[int, Mapping[str, Any]], metric: str | None) -> dict[str, Any]:
-    """What the folder of a trial says that has ended."""
     bad = {seed: about for seed, about in ended.items() if about["status"] != "FINISHED"}
     failed = {seed: str(about.get("reason") or "nobody knows why") for seed, about in bad.items() if about["status"] == "FAILED"}
     first = next(iter(bad.values()), None)

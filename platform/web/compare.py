@@ -26,15 +26,12 @@ _FEWEST, _MOST_AXES = 3, 8  # configurations from which on they are drawn, and s
 
 @dataclass(frozen=True)
 class Row:
-    """A configuration."""
-
     of: Results
     result: ConfigurationResult
     settings: dict[str, Any]  # by dotted name
 
     @property
     def cells(self) -> list[Any]:
-        """`_CELLS` of it."""
         low, high = self.result.interval or (None, None)
         told = (self.of.name, self.result.label, self.result.algorithm, self.result.dataset)
         return [*told, self.of.metric, self.result.value, low, high, self.level, len(self.result.seeds)]

@@ -65,7 +65,6 @@ class Passwords:
             self._wait -= Counter({place: 1})  # which forgets those of whom none is left
 
     def hash(self, password: str) -> str:
-        """A hash to keep."""
         return self._hasher.hash(password)
 
     def is_right(self, password: str, hashed: str | None) -> bool:
@@ -95,7 +94,6 @@ class WrongTries:
             raise LaterError("Too many wrong passwords: wait five minutes.", 429, seconds)
 
     def add(self, name: str, address: str) -> None:
-        """Counts one more."""
         key = _key(name, address)
         self._tries[key] = [*self._recent(key), time.monotonic()]
         self._tries.move_to_end(key)

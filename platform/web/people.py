@@ -76,5 +76,4 @@ class People:
         self._records.delete_person(name)
 
     def all(self) -> list[Person]:
-        """Everybody but the owner."""
         return [Person(name, cast("Role", role)) for name, role in self._records.people() if name != OWNER.name]

@@ -82,24 +82,20 @@ class Records:
             db.close()
 
     def add_upload(self, upload: Upload) -> None:
-        """Keeps it."""
         with self._open() as db:
             row = (upload.id, upload.name, upload.size, upload.begun, upload.person)
             db.execute("insert into upload values (?, ?, ?, ?, ?)", row)
 
     def uploads(self) -> list[Upload]:
-        """All of them, those first that were begun first."""
         with self._open() as db:
             return [Upload(*row) for row in db.execute("select id, name, size, begun, person from upload order by begun")]
 
     def upload(self, id: str) -> Upload | None:
-        """One of them."""
         with self._open() as db:
             row = db.execute("select id, name, size, begun, person from upload where id = ?", (id,)).fetchone()
         return None if row is None else Upload(*row)
 
     def forget_upload(self, id: str) -> None:
-        """Forgets it."""
         with self._open() as db:
             db.execute("delete from upload where id = ?", (id,))
 
@@ -110,7 +106,6 @@ class Records:
             db.execute("insert or replace into waiting values (?, ?, ?, ?, ?, ?)", row)
 
     def waiting(self) -> list[Waiting]:
-        """The queue."""
         with self._open() as db:
             rows = db.execute("select name, job, config, project, asked, reason from waiting order by asked").fetchall()
         return [Waiting(name, job, json.loads(config), project, asked, why) for name, job, config, project, asked, why in rows]
@@ -121,22 +116,18 @@ class Records:
             return db.execute("delete from waiting where name = ?", (name,)).rowcount > 0
 
     def add_project(self, name: str) -> bool:
-        """Whether it is new."""
         with self._open() as db:
             return db.execute("insert or ignore into project values (?, ?)", (name, time.time())).rowcount > 0
 
     def delete_project(self, name: str) -> None:
-        """Deletes it; what it held stays."""
         with self._open() as db:
             db.execute("delete from project where name = ?", (name,))
 
     def projects(self) -> list[str]:
-        """Their names."""
         with self._open() as db:
             return [name for (name,) in db.execute("select name from project order by made")]
 
     def put(self, project: str, kind: str, name: str) -> None:
-        """Puts a dataset or an experiment into a project."""
         with self._open() as db:
             db.execute("insert or ignore into member values (?, ?, ?)", (project, kind, name))
 
@@ -146,7 +137,6 @@ class Records:
             db.execute("delete from member where kind = ? and name = ? and ? in (project, '')", (kind, name, project or ""))
 
     def members(self, project: str, kind: str) -> set[str]:
-        """What a project holds."""
         with self._open() as db:
             found = db.execute("select name from member where project = ? and kind = ?", (project, kind))
             return {name for (name,) in found}
@@ -158,17 +148,14 @@ class Records:
             db.execute("delete from session where person = ?", (name,))
 
     def person(self, name: str) -> tuple[str, str] | None:
-        """Hash of the password, and role."""
         with self._open() as db:
             return db.execute("select password, role from person where name = ?", (name,)).fetchone()
 
     def people(self) -> list[tuple[str, str]]:
-        """Names and roles."""
         with self._open() as db:
             return db.execute("select name, role from person order by name").fetchall()
 
     def delete_person(self, name: str) -> None:
-        """Deletes an account, with its sessions."""
         with self._open() as db:
             db.execute("delete from person where name = ?", (name,))
 

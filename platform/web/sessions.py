@@ -19,8 +19,6 @@ SECONDS = 30 * 86400  # that a session lasts
 
 @dataclass(frozen=True)
 class Person:
-    """Who asks."""
-
     name: str
     role: Role
 
@@ -49,7 +47,6 @@ class Sessions:
             records.keep_person(OWNER.name, "", OWNER.role)  # without a password nobody comes in by this name
 
     def begin(self, name: str) -> str:
-        """A new session's token."""
         token = secrets.token_urlsafe(32)
         others, owners = self._hashes(token)
         self._records.keep_session(owners if name == OWNER.name else others, name, time.time(), SECONDS)
@@ -76,7 +73,6 @@ class Sessions:
             self._records.end_session(self._hashes(token))
 
     def take(self, answer: Response) -> None:
-        """Takes the cookie back."""
         answer.delete_cookie(self._cookie, path=self._path)
 
     def _hashes(self, token: str) -> tuple[str, str]:

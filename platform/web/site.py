@@ -68,12 +68,10 @@ class Site:
 
     @cached_property
     def records(self) -> Records:
-        """What only the page knows."""
         return Records(self.home / "page.sqlite")
 
     @cached_property
     def uploads(self) -> Uploads:
-        """Files that come in."""
         return Uploads(self.home / "uploads", self.records, self.most_upload)
 
     @cached_property
@@ -83,27 +81,22 @@ class Site:
 
     @cached_property
     def sessions(self) -> Sessions:
-        """Of those who came in; cookies know no ports, so its own is in the cookie's name."""
         return Sessions(self.records, self.token, f"d3ray_{self.port}", self.base or "/")
 
     @cached_property
     def watch(self) -> Watch:
-        """What is read of experiments and datasets."""
         return Watch(self.storage, self.address, self.datasets, self.beside)
 
     @cached_property
     def long_work(self) -> LongWork:
-        """What takes seconds or minutes."""
         return LongWork()
 
     @property
     def link(self) -> str:
-        """What is opened in a browser."""
         return f"http://{self.host}:{self.port}{self.base}/?token={self.token}"
 
     @cached_property
     def pages(self) -> Jinja2Templates:
-        """Its templates."""
         made = Jinja2Templates(_HERE / "templates")
         env: Any = made.env  # whose types are those of what it has at first
         env.globals.update(base=self.base, cluster=self.address)
@@ -139,7 +132,6 @@ class Site:
         return str(place.relative_to(beside)) if self.beside and place.is_relative_to(beside) else folder
 
     def page(self, request: Request, template: str, /, status: int = 200, **told: Any) -> HTMLResponse:
-        """A page, or a part of one."""
         told |= {"person": request.scope.get("person"), "has_accounts": self.accounts}
         return self.pages.TemplateResponse(request, template, told, status_code=status)
 

@@ -75,7 +75,6 @@ class Uploads:
         return made
 
     def file(self, id: str) -> Path:
-        """Where it lies."""
         return self.folder / id
 
     def all(self) -> list[tuple[Upload, int]]:
