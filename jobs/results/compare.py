@@ -45,11 +45,8 @@ class CompareResult(Result):
 def run(config: CompareConfig) -> CompareResult:
     """Prints the comparison: of several runs the best configuration of each, of a single one its configurations; or of policies.
 
-    Raises:
-        ConfigError: there is no such run, policy or metric, the nearest of which is said, there is nothing to compare with, or
-            policies cannot act where they are to play.
-        DataError: a CSV file holds no metrics, or a run has measured nothing yet.
-        StorageError: something cannot be read.
+    Raises ConfigError: there is no such run, policy or metric, or nothing to compare with, or policies cannot act where they are to
+    play; DataError: nothing was measured; StorageError.
     """
     from ...platform.report.verdicts import compared, sentences
     from ...platform.results.histories import RETURNED

@@ -34,13 +34,7 @@ class StatsResult(Result):
 
 
 def run(config: StatsConfig) -> StatsResult:
-    """Prints the numbers.
-
-    Raises:
-        ConfigError: there is no such run or metric, the nearest of which is said.
-        DataError: a CSV file holds no metrics, or a run has measured nothing yet.
-        StorageError: something cannot be read.
-    """
+    """Prints the numbers. Raises ConfigError: there is no such run or metric; DataError: nothing was measured; StorageError."""
     from ...platform.report.tasks import check_metrics, group
     from ...platform.results.summary import summarise_metric
 

@@ -21,14 +21,8 @@ from .submitting import place_at
 def plan(config: Given, *, job: JobName = "train", address: str | None = None) -> Planned:
     """Trains a few trials for half a minute, on this machine or on a cluster, and works out what all would take. Nothing stays.
 
-    Args:
-        config: As `submit` takes it; a file that it names has to be there where it is planned.
-        job: `train`, `sweep` or `benchmark`.
-        address: As for `submit`.
-
-    Raises:
-        ConfigError: a setting cannot be used.
-        StorageError: the cluster or the storage cannot be reached.
+    Arguments as `submit`'s; a file that the config names has to be there where it is planned. Raises ConfigError: a setting cannot
+    be used; StorageError: the cluster or the storage cannot be reached.
     """
     check(config, job=job)
     with tempfile.TemporaryDirectory(prefix=scratch_names("plan")) as folder:
@@ -42,16 +36,8 @@ def plan(config: Given, *, job: JobName = "train", address: str | None = None) -
 def expected(config: Given, *, job: JobName = "train", among: Sequence[Status]) -> Expected | None:
     """What an experiment would take, were it as fast as one like it was: at once, and without running anything.
 
-    Args:
-        config: As `submit` takes it.
-        job: `train` or `sweep`; of a sweep one configuration is told.
-        among: Experiments that are there, as `list` gives them, the newest first.
-
-    Returns:
-        None where none of them has trained this algorithm on this dataset at a known speed.
-
-    Raises:
-        ConfigError: a setting cannot be used.
+    Of a sweep one configuration is told. `among` are experiments as `list` gives them, the newest first; None where none of them
+    has trained this algorithm on this dataset at a known speed. Raises ConfigError: a setting cannot be used.
     """
     from ..words import rounded, time_text
 

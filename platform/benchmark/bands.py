@@ -15,6 +15,7 @@ much that the lower end lies below what uniformly random actions return, that re
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -52,8 +53,7 @@ class Band(Config):
 
         `chance`: the return of random actions.
         """
-        n, mean = len(values), math.fsum(values) / len(values)
-        deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
+        n, mean, deviation = len(values), statistics.fmean(values), statistics.stdev(values)
         scatter = max(deviation, _LEAST * abs(mean))
         apart, half = math.sqrt(1 / n + 1 / seeds), float(stats.t.ppf(1 - level, seeds - 1)) / math.sqrt(seeds)
         reach = _APART * apart + _WIDER * half
@@ -154,9 +154,8 @@ class Verdict:
             return cls(*about, math.nan, (math.nan, math.nan), n, f"{n} of {bands.seeds} seeds have it")
         if not all(map(math.isfinite, values)):
             return cls(*about, math.nan, (math.nan, math.nan), n, "a seed has a value that is not finite")
-        mean = math.fsum(values) / n
-        error = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1) / n)
-        half = float(stats.t.ppf(1 - bands.level, n - 1)) * error
+        mean = statistics.fmean(values)
+        half = float(stats.t.ppf(1 - bands.level, n - 1)) * statistics.stdev(values) / math.sqrt(n)
         low, high = mean - half, mean + half
         least = -math.inf if band.low is None else band.low
         most = math.inf if band.high is None else band.high

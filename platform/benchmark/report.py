@@ -9,18 +9,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from ...algos.judging.resampling import RESAMPLES
 from ...data.errors import ConfigError, D3rayError
 from ...data.uris import without_password
-from ..record.results import SeedResult
+from ..record.results import Report, SeedResult
 from ..report.charts import in_themes
 from ..report.page import PAGE, pictures_of, render, write_page
 from ..report.series import MOST
-from ..report.text import NONE, decimals, listed, number, run_link
+from ..report.text import NONE, STATUS, decimals, listed, number, run_link
 from ..results.mlflow_pages import mlflow_command
 from ..storage.folders import Folder
 from ..tracking.place import recorded_place
@@ -48,7 +47,6 @@ _ORIGINS = {
     "Versions": "versions",
     "Code in the command’s folder": "code",
 }
-_STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "stopped", "RUNNING": "running"}
 HOW = (
     "Mean, standard error and interval of a cell are over its seeds, of which those that failed or have not finished are in none. "
     f"Intervals are 95 % percentile bootstrap intervals from {RESAMPLES:,} resamples, over several datasets stratified by dataset "
@@ -73,16 +71,7 @@ IMPROVED = (
 )
 
 
-@dataclass(frozen=True)
-class SuiteReport:
-    page: str  # path or URI
-    files: tuple[str, ...]  # the others, beside it
-    folder: str
-    benchmark: Benchmark
-    remark: str = ""  # what could not be done, in one sentence; empty otherwise
-
-
-def write(storage: str, name: str, *, out: str | None = None) -> SuiteReport:
+def write(storage: str, name: str, *, out: str | None = None) -> Report:
     """Writes the report on a benchmark, named by its experiment, or by its suite for the newest; what was there is replaced.
 
     Arguments as `report.experiment.report`'s. Raises ConfigError: there is none; StorageError: MLflow does not answer, or a file
@@ -97,7 +86,7 @@ def write(storage: str, name: str, *, out: str | None = None) -> SuiteReport:
     benchmark = read_benchmark(tracking, parent)
     own = Folder(storage) / benchmark.experiment / "report"
     folder, page, others = write_page(own, out, compose(benchmark), _FIGURES)
-    return SuiteReport(page, others, folder.name, benchmark, remark)
+    return Report(of=[name], page=page, folder=folder.name, files=list(others), remark=remark)
 
 
 def is_benchmark(storage: str, name: str) -> bool:
@@ -247,7 +236,7 @@ def page(tables: Tables, figures: Mapping[str, Mapping[str, bytes]]) -> str:
         "benchmark/report.html",
         title=title(bench),
         lead=lead(tables),
-        status=_STATUS[bench.status],
+        status=STATUS[bench.status],
         reason=bench.reason,
         tables=tables,
         pictures=pictures_of(figures),
@@ -294,7 +283,7 @@ def _run(cell: Cell, run: SeedResult, places: int) -> dict[str, Any]:
         "dataset": cell.dataset,
         "label": cell.label,
         "seed": run.seed,
-        "status": _STATUS[run.status],
+        "status": STATUS[run.status],
         "step": f"{run.step:,}",
         "last": NONE if curve is None else number(float(curve.values[-1]), places),
         "best": number(best[0], places) if best else NONE,

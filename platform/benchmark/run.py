@@ -11,7 +11,7 @@ import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...data.errors import ConfigError, D3rayError, DataError
 from ..driver.proposer import Listed
@@ -19,22 +19,19 @@ from ..driver.work import Work
 from ..experiment.checks import check_data, check_place, describe_dataset
 from ..experiment.run import carry_out
 from ..places import Data
-from ..record.results import Results
+from ..record.results import Report, Results
 from ..results.progress import OnProgress
 from ..settings.config import asked
 from ..storage.experiments import Experiment, Trial, check_name, check_settings
 from .data import Obtained, obtain
 from .suite import Cell, SuiteConfig
 
-if TYPE_CHECKING:
-    from .report import SuiteReport
-
 
 @dataclass(frozen=True)
 class BenchmarkResult:
     experiment: Results
     missing: dict[str, str]  # datasets that could not be had, and why
-    report: SuiteReport | None  # None where it could not be written
+    report: Report | None  # None where it could not be written
     unwritten: str = ""  # why it could not
 
 

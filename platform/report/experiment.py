@@ -7,11 +7,11 @@ anything ever is. It is made from the experiments' folders alone, dates included
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ...data.errors import ConfigError, D3rayError
-from ..record.results import RETURN, ConfigurationResult, Results
+from ..record.results import RETURN, ConfigurationResult, Report, Results
 from ..results.experiment import read_results
 from ..storage.folders import Folder
 from ..tracking.runs import Tracking
@@ -31,16 +31,6 @@ SEARCH, CONFIGURATIONS = "search.png", "configurations.csv"
 MODELS = "model-errors.png"
 
 
-@dataclass(frozen=True)
-class Report:
-    page: str  # path or URI
-    files: tuple[str, ...]  # the others, beside it
-    folder: str
-    results: tuple[Results, ...]
-    metric: str | None
-    remark: str = ""  # what could not be done, in one sentence; empty otherwise
-
-
 def report(storage: str, names: Sequence[str], *, out: str | None = None, metric: str | None = None) -> Report:
     """Writes the page, its figures as PNG files and the scores as CSV. What was there under these names is replaced.
 
@@ -54,7 +44,7 @@ def report(storage: str, names: Sequence[str], *, out: str | None = None, metric
     metric = choose_metric(results, metric)
     own = Folder(storage) / names[0] / "report" if len(names) == 1 else Folder(storage) / "reports" / "+".join(names)[:120]
     folder, page, others = write_page(own, out, compose(results, metric), (CURVES, LOSSES, SEARCH, CONFIGURATIONS, MODELS))
-    return Report(page, others, folder.name, results, metric, remark)
+    return Report(of=names, page=page, folder=folder.name, files=list(others), remark=remark)
 
 
 def settle_the_dead(storage: str, results: Sequence[Results]) -> str:

@@ -23,7 +23,7 @@ from ..words import count
 
 NONE = "–"
 _NAMED = 3  # configurations of which it is said that the best is not shown to differ
-_STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "stopped", "RUNNING": "running", "PENDING": "pending"}
+STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "stopped", "RUNNING": "running", "PENDING": "pending"}
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def seed_rows(configurations: Sequence[ConfigurationResult], results: Results, m
             {
                 "configuration": one.label,
                 "seed": run.seed,
-                "status": _STATUS[run.status],
+                "status": STATUS[run.status],
                 "step": f"{run.reached:,}",
                 "last": number(last, places),
                 "best": number(best[0], places) if best else NONE,
@@ -305,7 +305,7 @@ def experiment_words(results: Results, configurations: Sequence[ConfigurationRes
     configs = [(one.label, *_again(results, one, k, len(configurations))) for k, one in enumerate(configurations, 1)]
     return {
         "name": results.name,
-        "status": _STATUS[results.state],
+        "status": STATUS[results.state],
         "reason": results.reason if results.state != "FINISHED" else "",
         "rows": seed_rows(configurations, results, metric),
         "configs": configs,

@@ -33,11 +33,7 @@ class LaterError(ConfigError):
 
 
 class Passwords:
-    """Makes and compares hashes. One takes 64 MiB and up to half a second: many at once would take a machine down.
-
-    Raises:
-        ConfigError: argon2 is not installed.
-    """
+    """Makes and compares hashes. One takes 64 MiB and up to half a second: many at once would take a machine down."""
 
     def __init__(self) -> None:
         try:
@@ -50,11 +46,7 @@ class Passwords:
         self._wait = Counter[bytes]()
 
     async def work(self, address: str, work: Callable[[], T]) -> T:
-        """Does what hashes, in its thread.
-
-        Raises:
-            LaterError: too many wait already. Half of the room is left to other addresses.
-        """
+        """Does what hashes, in its thread. Raises LaterError: too many wait; half of the room is left to other addresses."""
         place = _network(address)
         if self._wait.total() >= WAIT or self._wait[place] >= EACH:
             raise LaterError("Too many come in at once: try again in a few seconds.", 503, _RETRY_SECONDS)

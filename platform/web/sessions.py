@@ -32,14 +32,7 @@ OWNER = Person("owner", "owner")  # whoever has the printed link
 
 
 class Sessions:
-    """Those of a page. Whoever starts it anew has a new link, so the owner's sessions of before are none any more; others go on.
-
-    Args:
-        records: Where hashes of their tokens are kept.
-        link: The token of the printed link.
-        cookie: Name of the cookie.
-        path: Of the addresses to which browsers send it.
-    """
+    """Those of a page. Whoever starts it anew has a new link, so the owner's sessions of before are none any more; others go on."""
 
     def __init__(self, records: Records, link: str, cookie: str, path: str) -> None:
         self._records, self._link, self._cookie, self._path = records, link, cookie, path

@@ -21,14 +21,7 @@ ROWS_SECONDS = 1.0
 
 
 class Watch:
-    """What is read of the experiments of a storage and of datasets, shared by all who look at once.
-
-    Args:
-        storage: Folder or URI of all results.
-        address: Of the Ray cluster; None: this machine.
-        datasets: Folder of datasets.
-        beside: A further folder whose datasets are shown.
-    """
+    """What is read of the experiments of a storage and of datasets, shared by all who look at once."""
 
     def __init__(self, storage: str, address: str | None, datasets: str, beside: str | None = None) -> None:
         self._storage, self._address, self._datasets, self._beside = storage, address, datasets, beside
