@@ -15,11 +15,11 @@ from typing import Any
 from ...algos.judging.resampling import RESAMPLES
 from ...data.errors import ConfigError, D3rayError
 from ...data.uris import without_password
-from ..record.results import Report, SeedResult
+from ..record.results import Report
 from ..report.charts import in_themes
 from ..report.page import PAGE, pictures_of, render, write_page
 from ..report.series import MOST
-from ..report.text import NONE, STATUS, decimals, listed, number, run_link
+from ..report.text import NONE, STATUS, decimals, listed, number, run_link, seed_cells
 from ..results.mlflow_pages import mlflow_command
 from ..storage.folders import Folder
 from ..tracking.place import recorded_place
@@ -271,22 +271,8 @@ def run_rows(benchmark: Benchmark) -> list[dict[str, Any]]:
     for cell in benchmark.cells:
         values = [float(v) for run in cell.runs.seeds if cell.metric in run.curves for v in run.curves[cell.metric].values]
         places = 1 if cell.is_normalized else decimals(values)
-        rows += [{**_run(cell, run, places), "origin": letters[cell.origins[run.seed]]} for run in cell.runs.seeds]
-    for row in rows:
-        row["link"] = run_link(benchmark.place, row["run"])
+        for run in cell.runs.seeds:
+            about = {"dataset": cell.dataset, "label": cell.label, "origin": letters[cell.origins[run.seed]]}
+            link = run_link(benchmark.place, run.run_id)
+            rows.append({**about, **seed_cells(run, cell.metric, cell.best_of(run), places), "link": link})
     return rows
-
-
-def _run(cell: Cell, run: SeedResult, places: int) -> dict[str, Any]:
-    curve, best = run.curves.get(cell.metric), cell.best_of(run)
-    return {
-        "dataset": cell.dataset,
-        "label": cell.label,
-        "seed": run.seed,
-        "status": STATUS[run.status],
-        "step": f"{run.step:,}",
-        "last": NONE if curve is None else number(float(curve.values[-1]), places),
-        "best": number(best[0], places) if best else NONE,
-        "best_step": f"at {best[1]:,}" if best else "",
-        "run": run.run_id or "",
-    }

@@ -100,7 +100,7 @@ def verdict(
         path=one.path,
         estimates=EstimateTable.model_validate(dataclasses.asdict(found)),
         by_seed=tuple(value for value, _ in each),
-        returns=_played(settings, one, dataset, say),
+        played=_played(settings, one, dataset, say),
         runs=runs,
     )
 

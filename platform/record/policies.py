@@ -186,7 +186,6 @@ class Judgement(_Kept):
 
     @property
     def episodes(self) -> int:
-        """Of the logs."""
         return self.verdicts[0].estimates.n_episodes
 
     @property

@@ -150,25 +150,29 @@ def seed_rows(configurations: Sequence[ConfigurationResult], results: Results, m
     runs = [(one, run) for one in configurations for run in one.seeds]
     values = [value for _, run in runs if metric in run.curves for value in run.curves[metric].values] if metric else []
     places = decimals(map(float, values))
-    rows: list[dict[str, Any]] = []
-    for one, run in runs:
-        last = float(run.curves[metric].values[-1]) if metric and metric in run.curves else None
-        best = run.best_value(metric) if metric else None
-        rows.append(
-            {
-                "configuration": one.label,
-                "seed": run.seed,
-                "status": STATUS[run.status],
-                "step": f"{run.reached:,}",
-                "last": number(last, places),
-                "best": number(best[0], places) if best else NONE,
-                "best_step": f"at {best[1]:,}" if best else "",
-                "speed": number(run.speed, 0 if run.speed is None or run.speed >= 10 else 1),
-                "run": run.run_id or "",
-                "link": run_link(results.tracking, run.run_id),
-            }
-        )
-    return rows
+    return [
+        {
+            **seed_cells(run, metric, run.best_value(metric) if metric else None, places),
+            "configuration": one.label,
+            "speed": number(run.speed, 0 if run.speed is None or run.speed >= 10 else 1),
+            "link": run_link(results.tracking, run.run_id),
+        }
+        for one, run in runs
+    ]
+
+
+def seed_cells(run: SeedResult, metric: str | None, best: tuple[float, int] | None, places: int) -> dict[str, Any]:
+    """How a seed ended, its last and best score, and its run."""
+    curve = run.curves.get(metric or "")
+    return {
+        "seed": run.seed,
+        "status": STATUS[run.status],
+        "step": f"{run.reached:,}",
+        "last": NONE if curve is None else number(float(curve.values[-1]), places),
+        "best": number(best[0], places) if best else NONE,
+        "best_step": f"at {best[1]:,}" if best else "",
+        "run": run.run_id or "",
+    }
 
 
 # ---- sentences

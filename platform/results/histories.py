@@ -52,8 +52,8 @@ def _seed_result(seed: int, run: Trained) -> SeedResult:
     ]
     last = lines[-1].step if lines else 0
     bad = next((int(epoch["first_bad_step"]) for epoch in run.epochs if "first_bad_step" in epoch), None)
-    failed = {} if bad is None else {"status": "FAILED", "reason": f"diverged at step {bad}"}
-    found = SeedResult(**{"seed": seed, "status": "FINISHED", "step": last, "n_steps": last, **failed})
+    status, why = ("FINISHED", "") if bad is None else ("FAILED", f"diverged at step {bad}")
+    found = SeedResult(seed=seed, status=status, reason=why, step=last, n_steps=last)
     return found.reading(partial(iter, lines))
 
 
@@ -66,5 +66,12 @@ def as_configuration(
         line = Line(0, 0, {RETURNED: float(value), "length": float(length)})
         seeds.append(SeedResult(seed=k, status="FINISHED", step=0).reading(partial(iter, [line])))
     settings = {"algorithm": {"name": algorithm, **settings}}
-    of = {"experiment": name, "label": name, "algorithm": algorithm, "settings": settings}
-    return ConfigurationResult(**of, data={"name": None}, environment=environment, seeds=seeds)
+    return ConfigurationResult(
+        experiment=name,
+        label=name,
+        algorithm=algorithm,
+        settings=settings,
+        data={"name": None},
+        environment=environment,
+        seeds=seeds,
+    )
