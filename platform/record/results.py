@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, PrivateAttr, computed_field
 
-from ...algos.environments.scores import Reference, reference_in
 from ..statistics import Summary, summarise
 from ..storage.experiments import is_cost
 from ..storage.outbox import Line
 from .base import Computed, Record
 from .status import Scored, State
+
+if TYPE_CHECKING:
+    from ...algos.environments.scores import Reference
 
 RETURN, NORMALIZED, SPEED = "evaluation/return", "evaluation/normalized_return", "time/updates_per_second"
 Ended = Literal["finished", "stopped", "failed"]
@@ -253,6 +255,8 @@ class Results(Scored):
     @cached_property
     def reference(self) -> Reference | None:
         """What normalised returns are relative to, where they were measured and agree with it."""
+        from ...algos.environments.scores import reference_in  # which reads the catalog
+
         found = reference_in(self.environment, str(self.data["name"]))
         for run in (run for one in self.configurations for run in one.seeds if {RETURN, NORMALIZED} <= set(run.curves)):
             value, normalized = run.curves[RETURN].values[-1], run.curves[NORMALIZED].values[-1]

@@ -215,6 +215,10 @@ def test_a_judgement_is_written_over_only_if_that_is_said(place: Path) -> None:
     with pytest.raises(ConfigError, match=r"There is a judgement 'judge-logs' in .* already: say --resume .* --replace"):
         judge(asked)
     assert judge(asked, replace=True) == judge(asked, resume=True) == first
+    kept = json.loads((place / "over/judge-logs/judgement.json").read_text())
+    assert Judgement.model_validate(kept) == first
+    older = {name: kept[name] for name in ("dataset", "trusted", "verdicts")}  # an earlier d3ray kept less
+    assert Judgement.model_validate(older).data == first.data
     (place / "over/judge-logs/experiment.json").write_text("{}")
     for again in (False, True):
         with pytest.raises(ConfigError, match=r"an experiment.* another name"):
