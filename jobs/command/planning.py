@@ -11,7 +11,7 @@ from .console import note
 
 if TYPE_CHECKING:
     from ...platform.driver.work import Work
-    from ...platform.planning.plan import Plan
+    from ...platform.record.settings import Planned
 
 
 class PlannableConfig(RestartableConfig):
@@ -40,7 +40,7 @@ class PlannableConfig(RestartableConfig):
 class PlanResult(Result):
     """What the work would take."""
 
-    plan: Plan
+    plan: Planned
 
 
 def planned(work: Work, config: PlannableConfig, **about: Any) -> PlanResult:
@@ -49,4 +49,4 @@ def planned(work: Work, config: PlannableConfig, **about: Any) -> PlanResult:
 
     note("A few trials are trained for half a minute, to see how long they take.")
     found = plan(work, resume=config.resume, **about)
-    return PlanResult(made=found.json() if config.format == "json" else str(found), plan=found)
+    return PlanResult(made=found.model_dump_json(indent=1) if config.format == "json" else str(found), plan=found)

@@ -11,7 +11,7 @@ from ..views.columns import aligned
 from ..views.live_view import live_experiment
 
 if TYPE_CHECKING:
-    from ...platform.judging.judgement import Judgement
+    from ...platform.record.policies import Judgement
 
 
 class JudgeConfig(RestartableConfig, JudgeSettings):
@@ -45,7 +45,7 @@ def run(config: JudgeConfig) -> JudgeResult:
         rows = verdict.estimates.rows
         told = [f"{names} refused: {why}" for why, names in by_sentence({name: one.refused for name, one in rows.items()})]
         told += [f"{names}: {what}" for what, names in by_sentence({name: one.caveat for name, one in rows.items()})]
-        for sentence in (*told, *(f"warning: {warning}" for warning in verdict.estimates.warnings)):
+        for sentence in (*told, *(f"warning: {warning}" for warning in verdict.warnings)):
             of_whom.setdefault(sentence, []).append(verdict.label)
     for sentence, labels in of_whom.items():
         about = "" if len(labels) == len(found.verdicts) else f"{', '.join(labels)}: "

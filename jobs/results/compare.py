@@ -15,7 +15,7 @@ from ..views.columns import NONE, aligned, cell, interval_text, mean_text
 from .named_runs import RunsConfig, read
 
 if TYPE_CHECKING:
-    from ...platform.results.reading import Configuration
+    from ...platform.record.results import ConfigurationResult
     from ...platform.results.summary import Comparison
 
 _NAMED = 5  # settings and metrics of one side alone
@@ -45,14 +45,11 @@ class CompareResult(Result):
 def run(config: CompareConfig) -> CompareResult:
     """Prints the comparison: of several runs the best configuration of each, of a single one its configurations; or of policies.
 
-    Raises:
-        ConfigError: there is no such run, policy or metric, the nearest of which is said, there is nothing to compare with, or
-            policies cannot act where they are to play.
-        DataError: a CSV file holds no metrics, or a run has measured nothing yet.
-        StorageError: something cannot be read.
+    Raises ConfigError: there is no such run, policy or metric, or nothing to compare with, or policies cannot act where they are to
+    play; DataError: nothing was measured; StorageError.
     """
     from ...platform.report.verdicts import compared, sentences
-    from ...platform.results.played import RETURNED
+    from ...platform.results.histories import RETURNED
     from ...platform.results.summary import compare
 
     if config.episodes is not None:
@@ -74,16 +71,16 @@ def run(config: CompareConfig) -> CompareResult:
     return CompareResult(made="", comparison=found)
 
 
-def _played(config: CompareConfig) -> list[Configuration]:
+def _played(config: CompareConfig) -> list[ConfigurationResult]:
     """Each policy's episodes, the same for all."""
     from ...algos.environments.evaluate import evaluate
     from ...algos.environments.make import make
-    from ...platform.results.played import as_configuration
+    from ...platform.results.histories import as_configuration
     from ..policies.acting import check_fits, opened
 
     if len(config.names) == 1:
         raise ConfigError(f"{config.names[0]} is one policy: name another one to compare it with.")
-    sides: list[Configuration] = []
+    sides: list[ConfigurationResult] = []
     environment = config.environment
     for name in config.names:
         with opened(name, environment, tracking=config.tracking, storage=config.storage) as one:

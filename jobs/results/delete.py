@@ -18,9 +18,7 @@ class DeleteConfig(JobConfig):
 def run(config: DeleteConfig) -> Result:
     """Deletes it. Its registered model stays, and so do reports that were written elsewhere.
 
-    Raises:
-        ConfigError: it runs, or there is no such experiment.
-        StorageError: MLflow cannot be reached, or something cannot be deleted.
+    Raises ConfigError: it runs, or there is none; StorageError: something cannot be deleted.
     """
     from ...platform import api
 

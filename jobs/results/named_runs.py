@@ -9,7 +9,7 @@ from ..command.base import JobConfig, option
 from ..command.console import note
 
 if TYPE_CHECKING:
-    from ...platform.results.reading import Results
+    from ...platform.record.results import Results
 
 
 class RunsConfig(JobConfig):

@@ -39,10 +39,8 @@ class PlotResult(Result):
 def run(config: PlotConfig) -> PlotResult:
     """Draws the curves.
 
-    Raises:
-        ConfigError: there is no such run or metric, the nearest of which is said, or the picture's ending cannot be written.
-        DataError: a CSV file holds no metrics, or a run has measured nothing yet.
-        StorageError: something cannot be read or written.
+    Raises ConfigError: there is no such run or metric, or the picture's ending cannot be written; DataError: nothing was measured;
+    StorageError.
     """
     from ...platform.report.plot import check_ending, plot_of
 

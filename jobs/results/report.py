@@ -37,10 +37,7 @@ class ReportResult(Result):
 def run(config: ReportConfig) -> ReportResult:
     """Writes the page, its figures and `scores.csv`; of a benchmark Markdown, LaTeX and `statistics.csv` too.
 
-    Raises:
-        ConfigError: there is no such experiment or benchmark, or the metric was not measured; the nearest name is said.
-        DataError: an experiment has no trials yet.
-        StorageError: something cannot be read or written.
+    Raises as the API's.
     """
     from ...platform.api.reports import report
 

@@ -14,7 +14,7 @@ from ..views.columns import NONE, aligned, interval_text, mean_text, number
 from .named_runs import RunsConfig, read
 
 if TYPE_CHECKING:
-    from ...platform.results.reading import Configuration, Results
+    from ...platform.record.results import ConfigurationResult, Results
     from ...platform.results.summary import MetricSummary
 
 
@@ -34,13 +34,7 @@ class StatsResult(Result):
 
 
 def run(config: StatsConfig) -> StatsResult:
-    """Prints the numbers.
-
-    Raises:
-        ConfigError: there is no such run or metric, the nearest of which is said.
-        DataError: a CSV file holds no metrics, or a run has measured nothing yet.
-        StorageError: something cannot be read.
-    """
+    """Prints the numbers. Raises ConfigError: there is no such run or metric; DataError: nothing was measured; StorageError."""
     from ...platform.report.tasks import check_metrics, group
     from ...platform.results.summary import summarise_metric
 
@@ -64,7 +58,7 @@ def run(config: StatsConfig) -> StatsResult:
     return StatsResult(made="", numbers=found)
 
 
-def _lines(results: Results, one: Configuration, numbers: dict[str, MetricSummary | None], last: int) -> Iterator[str]:
+def _lines(results: Results, one: ConfigurationResult, numbers: dict[str, MetricSummary | None], last: int) -> Iterator[str]:
     from ...platform.statistics import interval_name, why_below
 
     counted = [found for found in numbers.values() if found is not None]
@@ -92,28 +86,28 @@ def _lines(results: Results, one: Configuration, numbers: dict[str, MetricSummar
         yield f"  Not counted{where}: {why.rstrip('.')}."
 
 
-def _facts(results: Results, one: Configuration) -> list[str]:
+def _facts(results: Results, one: ConfigurationResult) -> list[str]:
     from ...platform.words import count, time_text
 
-    done = sorted({run.step for run in one.seeds})
+    done = sorted({run.reached for run in one.seeds})
     steps = f"{done[0]:,}" if len(done) == 1 else f"{done[0]:,} to {done[-1]:,}"
     facts = [count(len(one.seeds), "seed"), f"{steps} of {one.n_steps:,} steps" if done[0] < one.n_steps else f"{steps} steps"]
-    if results.ended > results.begun:
-        facts.append(f"{time_text(results.ended - results.begun)} in all")
+    if results.last_sign > results.created:
+        facts.append(f"{time_text(results.last_sign - results.created)} in all")
     if speeds := [run.speed for run in one.seeds if run.speed is not None]:
         facts.append(f"{number(float(f'{sum(speeds) / len(speeds):.3g}'))} updates/s a seed")
     return facts
 
 
-def _as_json(results: Results, one: Configuration, numbers: dict[str, MetricSummary | None]) -> dict[str, Any]:
+def _as_json(results: Results, one: ConfigurationResult, numbers: dict[str, MetricSummary | None]) -> dict[str, Any]:
     speeds = [run.speed for run in one.seeds if run.speed is not None]
     return {
         "run": results.name,
         "configuration": one.label,
         "algorithm": one.algorithm,
-        "dataset": one.dataset.get("name"),
-        "seeds": {str(run.seed): {"status": run.status, "step": run.step, "n_steps": run.n_steps} for run in one.seeds},
-        "seconds": results.ended - results.begun if results.ended > results.begun else None,
+        "dataset": one.data.get("name"),
+        "seeds": {str(run.seed): {"status": run.status, "step": run.reached, "n_steps": run.n_steps} for run in one.seeds},
+        "seconds": results.last_sign - results.created if results.last_sign > results.created else None,
         "updates_per_second": sum(speeds) / len(speeds) if speeds else None,
         "metrics": {
             metric: {**({} if found is None else asdict(found)), "left_out": one.score(metric).left_out}

@@ -36,12 +36,7 @@ class StatusResult(Result):
 
 
 def run(config: StatusConfig) -> StatusResult:
-    """Reads the storage; changes nothing there, and holds up nobody who does.
-
-    Raises:
-        ConfigError: there is no such experiment, or none at all; the nearest name is said.
-        StorageError: the storage cannot be read.
-    """
+    """Reads the storage; changes nothing there, and holds up nobody who does. Raises ConfigError: there is none; StorageError."""
     from ...platform.results.mlflow_pages import view_links
     from ...platform.results.reading import experiment_names
     from ...platform.results.status_reader import StatusReader
@@ -71,7 +66,6 @@ def run(config: StatusConfig) -> StatusResult:
 
 
 def _asked(config: StatusConfig) -> StatusResult:
-    """What a cluster says."""
     from ...platform.api.clusters import Jobs
 
     if config.watch:

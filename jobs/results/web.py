@@ -33,12 +33,7 @@ class WebResult(Result):
 
 
 def run(config: WebConfig) -> WebResult:
-    """Serves until it is interrupted.
-
-    Raises:
-        ConfigError: the base path does not begin with a slash.
-        StorageError: the port is taken, or the folder cannot be written.
-    """
+    """Serves until it is interrupted. Raises ConfigError: the base path does not begin with a slash; StorageError."""
     from ...data.storage.files import storage_errors
     from ...platform.settings.config import absolute
     from ...platform.web.application import application

@@ -97,8 +97,8 @@ def _planned(config: BenchmarkConfig) -> PlanResult:
         n_cells = len(data.cells(config))
         sample = n_cells * len(config.seeds)  # stacks may be split
         found = planned(benchmark_work(config, data), config, n_configurations=n_cells, sample=sample).plan
-    plan = replace(found, notes=[*found.notes, *_not_here(data)])
-    return PlanResult(made=plan.json() if config.format == "json" else str(plan), plan=plan)
+    plan = found.model_copy(update={"notes": [*found.notes, *_not_here(data)]})
+    return PlanResult(made=plan.model_dump_json(indent=1) if config.format == "json" else str(plan), plan=plan)
 
 
 def _not_here(data: Obtained) -> list[str]:

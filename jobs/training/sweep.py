@@ -62,7 +62,7 @@ def run(config: SweepConfig) -> SweepResult | PlanResult:
 def _verdicts(config: SweepConfig) -> list[str]:
     """Whether the best configurations differ from the next; the sweep has ended whether or not that can be told."""
     from ...platform.report.verdicts import best_and_next
-    from ...platform.results.reading import read_results
+    from ...platform.results.experiment import read_results
 
     try:
         return best_and_next(read_results(config.storage_place, config.experiment))

@@ -3,39 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from ...platform.report.series import Panel
+    from ...platform.report.series import Mark, Panel
 
 _COLORS = ("blue", "red", "green", "magenta", "yellow", "cyan", "white")
 _BRAILLE, _BITS = 0x2800, np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])  # of a dot, by row and column
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # the edges of a band are small
 
 
-class Line(NamedTuple):
-    """Points joined by a line; `style` is its colour or its letter. An edge of a band is dotted."""
-
-    x: np.ndarray
-    y: np.ndarray
-    style: int
-    dotted: bool = False
-
-
 def panel_text(panel: Panel, metric: str, width: int, height: int, *, colors: bool) -> Iterator[Text]:
-    """A panel: means over seeds with the edges of their bands, or lone seeds, and below which line is which.
-
-    Args:
-        panel: Whose series have the metric, at least one.
-        metric: What is drawn over gradient steps.
-        width: Columns.
-        height: Rows, axes and legend included.
-        colors: Whether lines are told apart by colours, else by letters where there are several.
-    """
-    shown = [(series, found) for series in panel.series if (found := _lines(series, metric))]
+    """Draws a panel in `width` columns and `height` rows, axes and legend included; without colours lines are letters."""
+    shown = [(series, found) for series in panel.series if (found := _lines([*series.marks(metric)]))]
     title = " · ".join(filter(None, [metric, panel.title]))
     yield Text(title, style="bold" if colors else "")
     yield from plot_text([line for _, lines in shown for line in lines], width, max(height - len(shown) - 3, 4), colors=colors)
@@ -49,16 +33,14 @@ def panel_text(panel: Panel, metric: str, width: int, height: int, *, colors: bo
         yield Text.assemble("  ", (mark, style), f" {series.label}  ({seeds}{last})")
 
 
-def _lines(series: Any, metric: str) -> list[Line]:
-    """The band's edges first, for what is drawn later lies above."""
-    if (found := series.band(metric)) is None:
-        return [Line(curve.steps, curve.values, series.style) for _, curve, _ in series.seeds(metric)]
-    steps, over = found
-    edges = [Line(steps, over.low, series.style, True), Line(steps, over.high, series.style, True)] if over.what else []
-    return [*edges, Line(steps, over.mean, series.style)]
+def _lines(marks: Sequence[Mark]) -> list[Mark]:
+    """Of a series its mean, with the edges of its band below it; where it has none its seeds."""
+    means = [mark for mark in marks if mark.kind == "mean"]
+    edges = [replace(one, y=y, kind="uncounted") for one in means for y in (one.low, one.high) if y is not None]
+    return [*edges, *means] or [mark for mark in marks if mark.kind != "end"]
 
 
-def plot_text(lines: Sequence[Line], width: int, height: int, *, colors: bool) -> Iterator[Text]:
+def plot_text(lines: Sequence[Mark], width: int, height: int, *, colors: bool) -> Iterator[Text]:
     """Lines over one another with two axes, in `height` + 1 rows. What is not finite is a gap."""
     finite = [np.isfinite(line.y) for line in lines]
     heights = np.concatenate([line.y[good] for line, good in zip(lines, finite, strict=True)] or [np.zeros(0)])
@@ -81,10 +63,11 @@ def plot_text(lines: Sequence[Line], width: int, height: int, *, colors: bool) -
         up = (np.where(good, line.y, low) - low) / ((high - low) or 1.0) * (dots.shape[0] - 1)
         if high == low:
             up = np.full(len(line.x), (dots.shape[0] - 1) / 2)
-        for rise, column in _joined(across, up, good, 3 if line.dotted else 1):
+        for rise, column in _joined(across, up, good, 3 if line.kind == "uncounted" else 1):
             row = dots.shape[0] - 1 - rise
             dots[row, column] = True
-            owner[row // tall, column // wide], edge[row // tall, column // wide] = line.style, line.dotted
+            place = row // tall, column // wide
+            owner[place], edge[place] = line.style, line.kind == "uncounted"
     for row in range(height):
         text = Text(f"{ticks.get(row, ''):>{margin}} ┤" if row in ticks else " " * (margin + 1) + "│")
         for column in range(columns):

@@ -33,15 +33,7 @@ Read = Callable[[], "Status | None"]
 
 @contextmanager
 def live_experiment(storage: str, name: str) -> Generator[Callable[[Progress], None]]:
-    """Shows the experiment that this process runs, from when it does until the context ends.
-
-    Args:
-        storage: Folder or URI of all results.
-        name: The experiment's.
-
-    Yields:
-        What to give `run_experiment` as `on_progress`.
-    """
+    """Shows the experiment that this process runs until the context ends; yields what `run_experiment` takes as `on_progress`."""
     from ...platform.results.status_reader import StatusReader
     from ...platform.storage.folders import Folder
 
@@ -85,16 +77,10 @@ def _leave(read: Read) -> None:
 
 @contextmanager
 def showing(read: Read, waiting: Callable[[], str] | None = None, console: Console | None = None) -> Generator[threading.Event]:
-    """Shows what `read` gives, again and again, on stderr; nothing of it stays on a terminal.
+    """Shows what `read` gives, again and again, on stderr; yields an event that is set once the experiment does not run any more.
 
-    Args:
-        read: Gives the status; None: there is none yet. Called in a thread of its own.
-        waiting: Gives what is waited for until there is one, or nothing; a command that ends at once, as one that is refused does,
-            then reads nothing, which may take long.
-        console: Where to; stderr.
-
-    Yields:
-        Set once the experiment does not run any more.
+    `read` is called in a thread of its own; None: there is no status yet. Until there is one `waiting` gives what is waited for, or
+    nothing: a command that ends at once, as one that is refused does, then reads nothing, which may take long.
     """
     console = console or Console(stderr=True, highlight=False)
     show = _Table(console) if console.is_terminal else _Lines(console)
@@ -139,8 +125,6 @@ def _work(
 
 
 class _Table:
-    """A table in place."""
-
     def __init__(self, console: Console) -> None:
         self._console = console
         self._spinner, self._what, self._since = Spinner("dots"), "", 0.0

@@ -23,17 +23,11 @@ _MOST_FAULTS = 3
 
 @dataclass(frozen=True)
 class Drawing:
-    """A status as rich draws it: as wide and as high as it may be.
+    """A status as rich draws it: as wide and as high as it may be."""
 
-    Args:
-        status: What is drawn.
-        rows: Of the table at most; None: as many as the terminal has room for.
-        advice: Whether what to do next is said.
-    """
-
-    status: Status
-    rows: int | None = None
-    advice: bool = True
+    status: Status  # what is drawn
+    rows: int | None = None  # of the table at most; None: as many as the terminal has room for
+    advice: bool = True  # whether what to do next is said
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
@@ -81,7 +75,6 @@ def _head(status: Status, width: int, *, advice: bool) -> list[Text | Table]:
 
 
 def _faults(status: Status, width: int) -> list[Text]:
-    """The last errors, the newest first, each in a line."""
     found = [
         Text.assemble(
             (f"{_clock(fault.at)}  ", "dim"),
@@ -195,7 +188,6 @@ def _searched(rows: Sequence[ConfigurationStatus], free: int) -> list[tuple[str,
 
 
 def line(status: Status) -> str:
-    """Everything that matters in one line, for logs."""
     words = [f"{_percent(status.share)} of {_work(status)}"] if status.trials else [status.state.lower()]
     if status.rate:
         words.append(f"{status.rate:,.0f} updates/s")
@@ -211,7 +203,6 @@ def line(status: Status) -> str:
 
 
 def end_of(status: Status, trial: TrialStatus) -> str:
-    """How a trial ended, in one line."""
     named = (f"{trial.title}, " if trial.title else "") if trial.number is None else f"#{trial.number} ({trial.label}), "
     which = f"{named}{seeds_words([seed.seed for seed in trial.seeds])}"
     state = "STOPPED" if trial.was_stopped else trial.state
@@ -234,7 +225,6 @@ def summary(status: Status) -> str:
 
 
 def best_words(status: Status) -> str:
-    """The best value so far with its interval."""
     from ...platform.statistics import interval_name
 
     if (best := status.best) is None:
@@ -258,7 +248,6 @@ def losses_words(seeds: Sequence[Mapping[str, float | None]]) -> str:
 
 
 def counted(status: Status) -> str:
-    """How many there are of each state, and the limits of a sweep."""
     return f"{_work(status)}: {_by_state(status)}{_limits(status)}"
 
 
@@ -305,7 +294,6 @@ def time_left(status: Status) -> str:
 
 
 def seeds_words(seeds: Sequence[int]) -> str:
-    """Seeds in a few words: seed 3; seeds 0-4, 7."""
     runs: list[list[int]] = []
     for seed in sorted(seeds):
         if runs and seed == runs[-1][-1] + 1:
@@ -317,7 +305,6 @@ def seeds_words(seeds: Sequence[int]) -> str:
 
 
 def sentence(text: str) -> str:
-    """Text as a sentence of its own."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
@@ -343,7 +330,6 @@ def number(value: float | None) -> str:
 
 
 def interval(ends: tuple[float, float] | None) -> str:
-    """An interval in brackets; nothing for None."""
     return "" if ends is None else f"[{', '.join(number(end) if abs(end) >= 1e5 else f'{end + 0.0:.4g}' for end in ends)}]"
 
 
@@ -373,7 +359,6 @@ def _cropped(text: Text, width: int) -> Text:
 
 
 def _two_sided(left: Text, right: Text, width: int) -> list[Text]:
-    """Both in a line, or in two where they do not fit."""
     gap = width - left.cell_len - right.cell_len
     if gap >= 2:
         return [Text.assemble(left, " " * gap, right)]

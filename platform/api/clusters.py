@@ -25,12 +25,7 @@ _EXPERIMENT, _STORAGE = "d3ray_experiment", "d3ray_storage"
 
 
 class Jobs:
-    """Who runs jobs on a cluster; it is connected to once something is asked.
-
-    Args:
-        address: As `platform.cluster.jobs.Cluster` takes it.
-        tell: Called with a sentence about what goes there.
-    """
+    """Who runs jobs on a cluster, by its address; it is connected to once something is asked. `tell` hears what goes there."""
 
     def __init__(self, address: str | None, tell: Callable[[str], None] = lambda sentence: None) -> None:
         self._named, self._tell = address, tell
@@ -38,14 +33,12 @@ class Jobs:
 
     @property
     def cluster(self) -> Cluster:
-        """The connection."""
         if self._cluster is None:
             self._cluster = Cluster(self._named)
         return self._cluster
 
     @property
     def address(self) -> str:
-        """Of its job server."""
         return self.cluster.address
 
     def start(self, submission: Submission) -> Job:
@@ -83,11 +76,9 @@ class Jobs:
         return [job for job in told if experiment in (None, job.experiment) and kept in (None, job.storage)]
 
     def log(self, job: Job) -> str:
-        """Its log."""
         return self.cluster.log(SubmittedJob(job.id, self.address))
 
     def stop(self, job: Job) -> None:
-        """Interrupts it, and waits."""
         self.cluster.stop(SubmittedJob(job.id, self.address))
 
     def ask(self, command: str, arguments: Sequence[str]) -> str:

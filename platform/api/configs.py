@@ -105,10 +105,7 @@ def _actions_of(algorithm: type[Any]) -> Literal["continuous", "discrete", "both
 def check(config: Given, *, job: JobName = "train", working_directory: str | None = None) -> Checked:
     """The settings with their defaults. Raises ConfigError for the first thing that is wrong with them.
 
-    Args:
-        config: A mapping, or a config object.
-        job: What they are of.
-        working_directory: Where plugins may lie; None: this process's.
+    A config is a mapping or a config object; plugins may lie in `working_directory`, None: this process's.
     """
     found = _looked_at(plain(config, job), job, working_directory)
     if isinstance(found, Checked):

@@ -53,15 +53,9 @@ _ALWAYS = ("source", "target", "name", "overwrite")  # what an ingest says that 
 
 
 class DatasetHandle:
-    """A dataset of a folder. `ingest`, `derive` and `open` give one.
+    """A dataset of a folder; `ingest`, `derive` and `open` give one. One that lies elsewhere, `at` a place, is not changed.
 
-    Args:
-        name: Its name, also its folder's.
-        folder: Where datasets lie.
-        at: Where this one lies, if elsewhere: then it is looked at and derived from, and not changed.
-
-    Raises:
-        ConfigError: the name cannot be a folder's, as `../other`.
+    Raises ConfigError: the name cannot be a folder's, as `../other`.
     """
 
     def __init__(self, name: str, folder: str, at: Path | None = None) -> None:
@@ -73,11 +67,9 @@ class DatasetHandle:
 
     @property
     def folder(self) -> Path:
-        """Where it lies."""
         return self._at or Path(self.root) / self.name
 
     def check_own(self) -> None:
-        """Raises ConfigError where it lies elsewhere."""
         if self._at is not None:
             raise ConfigError(f"{self.name} lies outside of this folder of datasets: it is changed where it lies.")
 
@@ -86,7 +78,6 @@ class DatasetHandle:
         return self.status_with(newest(self.place.jobs(self.name, self.root)))
 
     def status_with(self, job: Job | None) -> DatasetStatus:
-        """As `status`, for whoever knows its newest job."""
         log = "" if job is None else self.place.log(job)
         remarks = [line.rpartition("\r")[2].strip() for line in log.splitlines() if line.strip()]
         told: dict[str, Any] = {"name": self.name, "folder": str(self.folder), "remarks": remarks, "job": job}
@@ -215,9 +206,7 @@ class DatasetHandle:
         return rows, int(found.episodes.first_row[index]), _about(found.episodes, index)
 
     def again(self, **settings: Any) -> None:
-        """Brings it in once more from the same files, with further decisions; it stays as it is until that is done.
-
-        A decision that is None is taken back.
+        """Brings it in once more from the same files, with further decisions, None to take one back; it stays until that is done.
 
         Raises ConfigError: its files are gone, it is being made, or it lies elsewhere.
         """
@@ -269,17 +258,10 @@ def ingest(
 
 
 def derive(sources: Sequence[str], name: str, *, folder: str = FOLDER, replace: bool = False, **settings: Any) -> DatasetHandle:
-    """Begins to make a dataset of others, as `d3ray derive` does.
+    """Begins to make a dataset of others, as `d3ray derive` does; errors and the other arguments are `ingest`'s.
 
-    Args:
-        sources: Datasets of the folder by their names, or catalog names, as d3ray/cartpole-replay.
-        name: Of the new one.
-        folder: As for `ingest`.
-        replace: As for `ingest`.
-        settings: As `d3ray derive` has them: keep, top, part, reward, …; none: a copy.
-
-    Raises:
-        ConfigError: as `ingest`, or there is no such source.
+    Sources are datasets of the folder by their names, or catalog names, as d3ray/cartpole-replay; settings are `d3ray derive`'s:
+    keep, top, part, reward, …; none: a copy.
     """
     found = [source if "/" in source else str(open(source, folder=folder).folder) for source in sources]
     config = {**settings, "source": found}

@@ -35,15 +35,9 @@ _OF_JOBS: dict[str, State] = {"PENDING": "PENDING", "RUNNING": "PENDING", "STOPP
 
 
 class ExperimentHandle:
-    """An experiment of a storage. `submit` and `open` give one.
+    """An experiment of a storage, and who runs it; `submit` and `open` give one.
 
-    Args:
-        name: Its name.
-        storage: A folder, by its absolute path, or a URI.
-        place: Who runs it.
-
-    Raises:
-        ConfigError: the name cannot be an experiment's, as `../other`.
+    Raises ConfigError: the name cannot be an experiment's, as `../other`.
     """
 
     def __init__(self, name: str, storage: str, place: Place) -> None:
@@ -58,7 +52,6 @@ class ExperimentHandle:
 
     @property
     def folder(self) -> Folder:
-        """Where it lies."""
         return Folder(self.storage) / self.name
 
     def job(self) -> Job | None:
@@ -68,14 +61,11 @@ class ExperimentHandle:
     def status(self) -> Status:
         """How it stands.
 
-        Raises:
-            ConfigError: there is no such experiment, and nobody is about to begin it; the nearest name is said.
-            StorageError: the storage or the cluster cannot be read.
+        Raises ConfigError: there is none, and nobody is about to begin it; the nearest name is said; StorageError.
         """
         return self.status_with(self.job())
 
     def status_with(self, job: Job | None) -> Status:
-        """As `status`, for whoever knows its newest job."""
         if self._is_seen:
             if self._reader is None:
                 self._reader = StatusReader(self.storage, self.name)
@@ -94,7 +84,6 @@ class ExperimentHandle:
 
     @property
     def _sees_storage(self) -> bool:
-        """Whether anything of the storage is seen from here."""
         return bool(Folder(self.storage).names())
 
     @property
@@ -171,21 +160,15 @@ class ExperimentHandle:
         It reads the curves of every trial. Raises ConfigError: there is no such experiment; StorageError.
         """
         from ..report.verdicts import best_and_next
-        from ..results.reading import results_in
+        from ..results.experiment import results_of
 
         experiment = self._experiment()
-        return best_and_next(results_in(experiment)) if "search" in experiment.configuration and experiment.trials() else []
+        return best_and_next(results_of(experiment)) if "search" in experiment.configuration and experiment.trials() else []
 
     def metrics(self, after: int = -1, *, trial: str | None = None) -> list[Metrics]:
-        """What was measured after a gradient step, up to each trial's newest checkpoint, step by step.
+        """What was measured after a gradient step (-1: all), up to each trial's newest checkpoint; of one trial, or of all.
 
-        Args:
-            after: The step; -1: everything.
-            trial: Of which; None: of all.
-
-        Raises:
-            ConfigError: there is no such experiment or trial.
-            StorageError: it cannot be read.
+        Raises ConfigError: there is no such experiment or trial; StorageError.
         """
         trials = self._experiment().trials() if trial is None else [self._trial(trial)]
         return [
@@ -197,9 +180,8 @@ class ExperimentHandle:
 
     def judgement(self) -> Judgement | None:
         """What logs say of policies, where this judges some and has come to its end; else None. Raises StorageError."""
-        from .results import judgement_of
-
-        return judgement_of(self.folder)
+        found = self.folder.read_json("judgement.json")
+        return None if found is None else Judgement.model_validate(found)
 
     def settings(self) -> dict[str, Any]:
         """The `job` and the `config` with which it was begun or resumed last, as `submit` takes them, for another like it.
@@ -248,11 +230,8 @@ class ExperimentHandle:
     def cancel(self, trial: str | None = None) -> None:
         """Asks it, or one of its trials, to stop; heeded at the next epoch, which is kept. `wait` tells when that is.
 
-        The experiment goes on with `resume`. A trial that was cancelled alone stays cancelled.
-
-        Raises:
-            ConfigError: it does not run, the trial has ended, or there is no such experiment or trial.
-            StorageError: the storage cannot be written.
+        The experiment goes on with `resume`. A trial that was cancelled alone stays cancelled. Raises ConfigError: it does not run,
+        the trial has ended, or there is no such; StorageError.
         """
         now = self.status()
         if now.is_over:
@@ -326,9 +305,7 @@ class ExperimentHandle:
     def delete(self) -> None:
         """Deletes its folder, its runs in MLflow, and the logs of its jobs here. Its registered model stays.
 
-        Raises:
-            ConfigError: it runs, or there is no such experiment.
-            StorageError: MLflow cannot be reached, or something cannot be deleted; said again it goes on.
+        Raises ConfigError: it runs, or there is none; StorageError: something cannot be deleted; said again it goes on.
         """
         from ..tracking.deleting import delete
 

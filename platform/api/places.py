@@ -14,32 +14,19 @@ HERE = "this machine"  # the address of jobs that are its processes
 
 @dataclass(frozen=True)
 class Submission:
-    """A job that is to run an experiment, or to make a dataset, which is then what `experiment` and `storage` name.
+    """A job that is to run an experiment, or to make a dataset, which is then what `experiment` and `storage` name."""
 
-    Attributes:
-        job: Which.
-        config: Its settings, JSON.
-        experiment, storage: What it runs.
-        flags: As `--resume`.
-        plugins: Modules that it needs.
-        files: Settings that name files of this machine.
-        working_directory: Where it runs; None: here, and on a cluster in a folder of Ray's.
-        env: Variables of its environment, which a cluster shows.
-        secrets: Those that it does not show.
-        check: Whether to look first whether a cluster can run d3ray.
-    """
-
-    job: JobName | DataJobName
-    config: Mapping[str, Any]
+    job: JobName | DataJobName  # which
+    config: Mapping[str, Any]  # its settings, JSON
     experiment: str
-    storage: str
-    flags: Sequence[str] = ()
-    plugins: Sequence[str] = ()
-    files: Sequence[str] = ()
-    working_directory: Path | None = None
-    env: Mapping[str, str] = field(default_factory=dict[str, str])
-    secrets: Mapping[str, str] = field(default_factory=dict[str, str])
-    check: bool = True
+    storage: str  # what it runs
+    flags: Sequence[str] = ()  # as `--resume`
+    plugins: Sequence[str] = ()  # modules that it needs
+    files: Sequence[str] = ()  # settings that name files of this machine
+    working_directory: Path | None = None  # where it runs; None: here, and on a cluster in a folder of Ray's
+    env: Mapping[str, str] = field(default_factory=dict[str, str])  # variables of its environment, which a cluster shows
+    secrets: Mapping[str, str] = field(default_factory=dict[str, str])  # those that it does not show
+    check: bool = True  # whether to look first whether a cluster can run d3ray
 
 
 class Place(Protocol):

@@ -21,14 +21,8 @@ from .submitting import place_at
 def plan(config: Given, *, job: JobName = "train", address: str | None = None) -> Planned:
     """Trains a few trials for half a minute, on this machine or on a cluster, and works out what all would take. Nothing stays.
 
-    Args:
-        config: As `submit` takes it; a file that it names has to be there where it is planned.
-        job: `train`, `sweep` or `benchmark`.
-        address: As for `submit`.
-
-    Raises:
-        ConfigError: a setting cannot be used.
-        StorageError: the cluster or the storage cannot be reached.
+    Arguments as `submit`'s; a file that the config names has to be there where it is planned. Raises ConfigError: a setting cannot
+    be used; StorageError: the cluster or the storage cannot be reached.
     """
     check(config, job=job)
     with tempfile.TemporaryDirectory(prefix=scratch_names("plan")) as folder:
@@ -36,42 +30,14 @@ def plan(config: Given, *, job: JobName = "train", address: str | None = None) -
         file.write_text(json.dumps(plain(config, job)))
         place, arguments = place_at(address), ["--config", str(file), "--plan"]
         said = place.ask(job, [*arguments, "format=json"])
-    found = json.loads(said[said.index("{") :])
-    return Planned(
-        trials=found["n_trials"],
-        seeds=found["n_seeds"],
-        text=_words(found),
-        **{name: found[name] for name in Planned.model_fields if name in found and name not in ("trials", "seeds")},
-    )
-
-
-def _words(found: dict[str, float | int | str]) -> str:
-    from ..words import count, rounded, size_text, time_text
-
-    most = "at most" if found["at_most"] else "about"
-    parts = [
-        f"{count(int(found['n_trials']), 'trial')}, {found['at_once']} at once",
-        f"{most} {time_text(float(found['wall_seconds']))}",
-        f"{most} {rounded(float(found['cpu_hours']))} CPU hours",
-        *([f"{most} {rounded(float(found['gpu_hours']))} GPU hours"] if found["gpu_hours"] else []),
-        f"{most} {size_text(float(found['disk_bytes']))} of disk",
-    ]
-    return ", ".join(parts)
+    return Planned.model_validate_json(said[said.index("{") :])
 
 
 def expected(config: Given, *, job: JobName = "train", among: Sequence[Status]) -> Expected | None:
     """What an experiment would take, were it as fast as one like it was: at once, and without running anything.
 
-    Args:
-        config: As `submit` takes it.
-        job: `train` or `sweep`; of a sweep one configuration is told.
-        among: Experiments that are there, as `list` gives them, the newest first.
-
-    Returns:
-        None where none of them has trained this algorithm on this dataset at a known speed.
-
-    Raises:
-        ConfigError: a setting cannot be used.
+    Of a sweep one configuration is told. `among` are experiments as `list` gives them, the newest first; None where none of them
+    has trained this algorithm on this dataset at a known speed. Raises ConfigError: a setting cannot be used.
     """
     from ..words import rounded, time_text
 

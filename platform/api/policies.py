@@ -137,11 +137,9 @@ def promote(
     place: Any = {"tracking": tracking, "storage": storage}
     name = _model(name, "candidate", storage)
     if by == "estimate":
-        found = promote_by_estimate(name, **place)
-    else:
-        where = Environment(id=environment) if isinstance(environment, str) else environment
-        found = play_for_it(name, episodes=episodes, seed=seed, environment=where, **place)
-    return Promotion.model_validate(found, from_attributes=True)
+        return promote_by_estimate(name, **place)
+    where = Environment(id=environment) if isinstance(environment, str) else environment
+    return play_for_it(name, episodes=episodes, seed=seed, environment=where, **place)
 
 
 def _model(named: str, alias: str, storage: str) -> str:
@@ -162,13 +160,11 @@ def rollback(name: str, *, tracking: str | None = None, storage: str = "./d3ray_
     """
     from ..tracking.promotion import rollback as give_back
 
-    found = give_back(_model(name, "champion", storage), tracking=tracking, storage=storage)
-    return Rollback(version=found.version, why=found.why)
+    return give_back(_model(name, "champion", storage), tracking=tracking, storage=storage)
 
 
 @contextmanager
 def _packaged(source: str, seed: int | None, storage: str) -> Generator[tuple[Path, str]]:
-    """A policy package of a source, and which policy it is."""
     from ..tracking.policies import open_policy
 
     with open_policy(source, seed=seed, storage=storage) as found:
@@ -208,17 +204,7 @@ def judges(
 ) -> list[DatasetStatus]:
     """Of datasets those whose logs can judge a policy: of its spaces, with two episodes or more.
 
-    Those of its environment come first, and last of them what it learned from.
-
-    Args:
-        source: As `export` takes it.
-        among: Datasets.
-        seed: As for `export`.
-        storage: As for `export`.
-
-    Raises:
-        ConfigError: there is no such policy.
-        StorageError: it cannot be read.
+    Those of its environment come first, and last of them what it learned from. Sources, arguments and errors as `export`'s.
     """
     from ...algos.environments.spaces import check_spaces
     from ...algos.export.package import read_record
@@ -244,16 +230,11 @@ def judges(
 def act(source: str, observation: Any, *, seed: int | None = None, storage: str = "./d3ray_results") -> Any:
     """What a policy does at one observation: numbers, in the units of its data. onnxruntime computes it.
 
-    Args:
-        source: As `export` takes it.
-        observation: Numbers, nested as the observation's space is; a flat list of an image's or a vector's entries will do.
-        seed: As for `export`.
-        storage: As for `export`.
+    Sources and other arguments as `export`'s; an observation is nested as its space is, or a flat list of entries.
 
     Raises:
         ConfigError: there is no such policy, or it has a memory, so that one observation does not tell what it does.
         DataError: the observation has another shape, or a number that is not finite.
-        StorageError: something cannot be read.
     """
     from ...algos.export.package import read_package
 
@@ -282,18 +263,9 @@ def record(
     seed: int | None = None,
     storage: str = "./d3ray_results",
 ) -> Video:
-    """Plays episodes and draws them, in a process of its own.
+    """Plays episodes and draws them into a .gif or .mp4, in a process of its own; other arguments as `export`'s.
 
-    Args:
-        source: As `export` takes it.
-        file: The video, ending in .gif or .mp4.
-        environment: gymnasium's id; None: the one that the policy names.
-        episodes: How many.
-        seed: As for `export`.
-        storage: As for `export`.
-
-    Raises:
-        ConfigError: there is no such policy, no environment is named, it cannot be drawn, or the file is there already.
+    Raises ConfigError: there is no such policy, no environment is named, it cannot be drawn, or the file is there already.
     """
     named = {"environment": environment, "policy_seed": seed}
     told = [f"{key}={value}" for key, value in named.items() if value is not None]

@@ -86,7 +86,6 @@ class Processes:
         return self._job(about)
 
     def jobs(self, experiment: str | None = None, storage: str | None = None) -> list[Job]:
-        """Those whose notes are still there."""
         found: list[Job] = []
         for name in sorted(entry.name for entry in os.scandir(self.folder)) if self.folder.exists() else []:
             with suppress(FileNotFoundError, NotADirectoryError, ValueError):  # deleted meanwhile, or no job's
@@ -96,19 +95,16 @@ class Processes:
         return found
 
     def _about(self, name: str) -> dict[str, Any]:
-        """What was noted of a job when it began."""
         folder = self.folder / name
         if (known := self._known.get(folder)) is None:
             known = self._known[folder] = parse_json((folder / "job.json").read_bytes())
         return known
 
     def log(self, job: Job) -> str:
-        """Its standard output and error."""
         with storage_errors("read", self.folder / job.id / "log"):
             return (self.folder / job.id / "log").read_text("utf-8", errors="replace")
 
     def config(self, job: Job) -> dict[str, Any]:
-        """The settings that it was started with."""
         with storage_errors("read", self.folder / job.id / "config.yaml"):
             return parse_json((self.folder / job.id / "config.yaml").read_bytes())
 
@@ -126,14 +122,12 @@ class Processes:
             time.sleep(_POLL)
 
     def ask(self, command: str, arguments: Sequence[str]) -> str:
-        """What `d3ray COMMAND ARGUMENTS` prints."""
         done = subprocess.run([sys.executable, *_MODULE, command, *arguments], capture_output=True, text=True, check=False)
         if done.returncode:
             raise ConfigError(done.stderr.strip() or f"d3ray {command} failed.")
         return done.stdout
 
     def forget(self, job: Job) -> None:
-        """Deletes its folder."""
         shutil.rmtree(self.folder / job.id, ignore_errors=True)
         self._known.pop(self.folder / job.id, None)
         self._ended.pop(self.folder / job.id, None)

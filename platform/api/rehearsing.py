@@ -30,24 +30,14 @@ def rehearse(
     nodes: Mapping[str, Mapping[str, float]] | None = None,
     told: Callable[[str], Any] = lambda _: None,
 ) -> list[str]:
-    """Plays a cluster file on this machine; about a minute and a half.
+    """Plays a cluster file on this machine; about a minute and a half. `told` hears each sentence as soon as it is true.
 
     Its node types, with names, resources and numbers, are the file's, and Ray's autoscaler starts and ends them as processes. GPUs
-    are numbers there, and the trial trains on the CPU: nothing of machines, images, drivers or rights is tried.
+    are numbers there, and the trial trains on the CPU: nothing of machines, images, drivers or rights is tried. `nodes` are
+    resources by node type that the file leaves to a cloud which cannot be asked from here.
 
-    Args:
-        file: Of Ray's cluster launcher.
-        cpu: What the trial asks for.
-        gpu: The same of GPUs.
-        nodes: Resources by node type that the file leaves to a cloud which cannot be asked from here.
-        told: Is called with each sentence as soon as it is true.
-
-    Returns:
-        What was seen, in sentences.
-
-    Raises:
-        ConfigError: the file cannot be used, or has no node for such a trial.
-        StorageError: something did not happen; the sentence says what, and what the training or Ray said last.
+    Raises: ConfigError: the file cannot be used, or has no node for such a trial. StorageError: something did not happen; the
+    sentence says what, and what the training or Ray said last.
     """
     staged = Staged.of(ClusterFile.read(file), nodes)
     staged.check_fits({"cpu": cpu, "gpu": gpu})
@@ -68,7 +58,6 @@ def rehearse(
 
 def _play(cluster: PretendCluster, staged: Staged, training: _Training, tell: Callable[[str], None]) -> None:
     def worker(lost: str = "") -> Node | None:
-        """Where the trial runs."""
         return next((node for node in cluster.nodes() if node.trains and node.id != lost), None)
 
     def wait(condition: Callable[[], Any], what: str, check: Callable[[], None] = training.check) -> tuple[Any, str]:
@@ -94,13 +83,7 @@ def _play(cluster: PretendCluster, staged: Staged, training: _Training, tell: Ca
 
 
 class _Training:
-    """`d3ray train` on a pretended cluster.
-
-    Args:
-        place: A folder for its storage, its settings and its log.
-        cluster: Where it runs.
-        resources: Of its trial.
-    """
+    """`d3ray train` on a pretended cluster, with a folder for its storage, its settings and its log."""
 
     def __init__(self, place: Path, cluster: PretendCluster, resources: Mapping[str, float]) -> None:
         self._cluster, self._storage, self._log = cluster, place / "results", place / "log"
@@ -128,13 +111,11 @@ class _Training:
             )
 
     def _trial(self) -> Trial | None:
-        """Its trial; None: it has none yet."""
         if not (self._storage / _NAME / "experiment.json").exists():
             return None
         return next(iter(Experiment.look(str(self._storage), _NAME).trials()), None)
 
     def step(self) -> int:
-        """Gradient steps that are kept."""
         trial = self._trial()
         return 0 if trial is None else max(trial.committed, 0)
 
@@ -153,12 +134,10 @@ class _Training:
         return True
 
     def check(self) -> None:
-        """Raises StorageError where it cannot go on."""
         self._cluster.check()
         if self.has_ended():
             raise StorageError("The training of the rehearsal ended too soon: its machine is too quick for it.")
 
     def end(self) -> None:
-        """Kills what is left of it."""
         self._process.kill()
         self._process.wait()

@@ -35,27 +35,18 @@ def report(names: Sequence[str], *, storage: str = "./d3ray_results", out: str |
     if len(names) == 1 and is_benchmark(place, names[0]):
         if metric is not None:
             raise ConfigError(f"{names[0]} is a benchmark, whose score is the return: leave metric={metric} out.")
-        made = write(place, names[0], out=to)
-    else:
-        made = compare(place, names, out=to, metric=metric)
-    return Report(of=list(names), page=made.page, folder=made.folder, files=list(made.files), remark=made.remark)
+        return write(place, names[0], out=to)
+    return compare(place, names, out=to, metric=metric)
 
 
 def verdicts(names: Sequence[str], *, storage: str = "./d3ray_results", metric: str | None = None) -> list[str]:
     """Whether seeds show that experiments differ, as `d3ray compare` says it: a sentence for each but the first.
 
-    Args:
-        names: Of experiments, of each of which the best configuration counts; of a single one its configurations are compared.
-        storage: Folder or URI of all results.
-        metric: The one that is tested; None: the score, or what was measured in its place.
-
-    Raises:
-        ConfigError: there is no such experiment or metric, the nearest of which is said, or nothing to compare with.
-        DataError: nothing has been measured yet.
-        StorageError: something cannot be read.
+    Of several experiments the best configuration of each counts, of a single one its configurations are compared. Arguments and
+    errors as `report`'s; ConfigError too where there is nothing to compare with.
     """
     from ..report.verdicts import compared, sentences
-    from ..results.reading import read_results
+    from ..results.experiment import read_results
     from ..settings.config import absolute
 
     return [*sentences(compared([read_results(absolute(storage), name) for name in names], metric))]

@@ -47,15 +47,8 @@ def submit(
 def open(name: str, *, storage: str = RESULTS, address: str | None = None) -> ExperimentHandle:
     """An experiment that was begun, by whomever.
 
-    Args:
-        name: Its name.
-        storage: The folder or URI of all results.
-        address: Of the cluster that runs it or ran it, for its logs, and for all where the storage is the cluster's own; None: this
-            machine.
-
-    Raises:
-        ConfigError: there is none, and no job is about to begin it; the nearest name is said.
-        StorageError: the storage or the cluster cannot be reached.
+    `address` is of the cluster that runs it or ran it, for its logs, and for all where the storage is the cluster's own. Raises
+    ConfigError: there is none, and no job is about to begin it; the nearest name is said; StorageError.
     """
     handle = ExperimentHandle(name, absolute(storage), place_at(address))
     if handle.job() is None:

@@ -16,9 +16,7 @@ from ..record.datasets import Table, TableColumn
 def table(file: str | Path, rename: Mapping[str, str] | None = None) -> Table | None:
     """The columns of a CSV file with their first values, and what each may be; None: it is no table.
 
-    Args:
-        file: The file.
-        rename: What `ingest` was told of columns; then nothing is guessed.
+    `rename` is what `ingest` was told of columns; then nothing is guessed.
     """
     try:
         now = Path(file).stat()

@@ -15,6 +15,7 @@ much that the lower end lies below what uniformly random actions return, that re
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -48,17 +49,11 @@ class Band(Config):
     def around(
         cls, values: Sequence[float], seeds: int, level: float, *, open_above: bool = False, chance: float | None = None
     ) -> Self:
-        """The band that trusted values, one a seed, give to runs with so many seeds.
+        """The band around trusted values, one a seed and two at least, for runs of so many seeds.
 
-        Args:
-            values: Two at least.
-            seeds: k.
-            level: α.
-            open_above: Whether it has no upper end.
-            chance: What random actions return; None: it moves no end.
+        `chance`: the return of random actions.
         """
-        n, mean = len(values), math.fsum(values) / len(values)
-        deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
+        n, mean, deviation = len(values), statistics.fmean(values), statistics.stdev(values)
         scatter = max(deviation, _LEAST * abs(mean))
         apart, half = math.sqrt(1 / n + 1 / seeds), float(stats.t.ppf(1 - level, seeds - 1)) / math.sqrt(seeds)
         reach = _APART * apart + _WIDER * half
@@ -69,8 +64,6 @@ class Band(Config):
 
 
 class Recorded(Config):
-    """Where the numbers of bands are from."""
-
     seeds: tuple[int, ...] = setting(..., "of the trusted run, which later runs should not have")
     date: str = setting(..., "when the bands were written")
     machine: str = setting(..., "processor, CPUs and GPUs of the command")
@@ -105,18 +98,9 @@ class Bands(Config):
         chance: Mapping[str, float] | None = None,
         recorded: Recorded | None = None,
     ) -> Self:
-        """Bands from a trusted run, of each of `METRICS` that its cells have.
+        """Bands around a trusted run, of each of `METRICS` that its cells have.
 
-        Args:
-            values: Of the run.
-            protocol: Which runs they hold for.
-            seeds: That those have at least.
-            level: α.
-            chance: What random actions return, by dataset; where it is not known, it moves no end.
-            recorded: Which run it was.
-
-        Raises:
-            ConfigError: a cell has fewer than two seeds, or a value that is not finite.
+        Raises ConfigError: a cell has no two finite values.
         """
         cells: dict[str, dict[str, dict[str, Band]]] = {}
         for dataset, label, metric, found in _each(values):
@@ -138,11 +122,7 @@ class Bands(Config):
                 raise ConfigError(f"The bands are for another protocol: {name} {how}.")
 
     def judge(self, values: Values) -> list[Verdict]:
-        """What a run's values say of each band, in the bands' order.
-
-        Raises:
-            ConfigError: the run has a cell that no band is for.
-        """
+        """What a run's values say of each band, in the bands' order. Raises ConfigError: the run has a cell that no band is for."""
         known = [f"{label} on {dataset}" for dataset, of_data in self.cells.items() for label in of_data]
         for dataset, label, _, _ in _each(values):
             if label not in self.cells.get(dataset, {}):
@@ -158,8 +138,6 @@ class Bands(Config):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a run says of one band."""
-
     dataset: str
     label: str
     metric: str
@@ -171,15 +149,13 @@ class Verdict:
 
     @classmethod
     def of(cls, dataset: str, label: str, metric: str, band: Band, values: Sequence[float], bands: Bands) -> Self:
-        """Judges one metric of one cell."""
         about, n = (dataset, label, metric, band), len(values)
         if n < bands.seeds:
             return cls(*about, math.nan, (math.nan, math.nan), n, f"{n} of {bands.seeds} seeds have it")
         if not all(map(math.isfinite, values)):
             return cls(*about, math.nan, (math.nan, math.nan), n, "a seed has a value that is not finite")
-        mean = math.fsum(values) / n
-        error = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1) / n)
-        half = float(stats.t.ppf(1 - bands.level, n - 1)) * error
+        mean = statistics.fmean(values)
+        half = float(stats.t.ppf(1 - bands.level, n - 1)) * statistics.stdev(values) / math.sqrt(n)
         low, high = mean - half, mean + half
         least = -math.inf if band.low is None else band.low
         most = math.inf if band.high is None else band.high
@@ -200,7 +176,6 @@ class Verdict:
 
     @property
     def passes(self) -> bool:
-        """Whether the run's mean is shown to lie in the band."""
         return not self.reason
 
 

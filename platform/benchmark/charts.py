@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from ..report.charts import Theme, color_of, dash_of, finished, frame, learning_curves, line, png
-from ..report.series import MOST, Panel, Series
-from ..results.reading import RETURN
+from ..record.results import RETURN
+from ..report.charts import Theme, draw, learning_curves, line_key, png
+from ..report.series import MOST, Chart, Mark, Panel, Series
 from ..statistics import FEW, band
 from .results import Cell
 from .statistics import Curve, Runs, expected_best
@@ -19,7 +18,6 @@ _POINTS = 241  # of a profile
 
 
 def short(dataset: str) -> str:
-    """A dataset's name without its group."""
     return dataset.rpartition("/")[2]
 
 
@@ -46,59 +44,52 @@ def curves_figure(tables: Tables, theme: Theme) -> bytes | None:
 def profiles_figure(tables: Tables, theme: Theme) -> bytes | None:
     """The share of runs above each score, a panel for each protocol and unit; None where nothing can be compared."""
     found = tables.comparable
-    if not found:
-        return None
-    columns = min(2, len(found))
-    figure, grid = frame(-(-len(found) // columns), columns, 3.8 if len(found) == 1 else 3.4, len(found), theme)
-    for axes, one in zip(grid, found, strict=False):
+    charts: list[Chart] = []
+    for one in found:
         scores = np.concatenate([x for runs in one.runs.values() for x in runs.scores.values()])
         low, high = float(min(scores.min(), 0.0)), float(scores.max())
         places = np.linspace(low - 0.02 * (high - low), high + 0.02 * (high - low) or 1.0, _POINTS)
-        for label in (label for label in one.labels if label in tables.styles):
-            _draw(axes, one.runs[label].profile(places), tables.styles[label], theme, steps=True)
-        axes.set_ylim(-0.02, 1.04)
-        axes.set_ylabel("share of runs above the score", color=theme.ink, fontsize=10, labelpad=8)
-        axes.set_xlabel(one.group.unit, color=theme.ink, fontsize=10, labelpad=6)
-        if len(found) > 1:
-            axes.set_title(one.group.protocol, loc="left", fontsize=9.5, color=theme.ink, pad=8, parse_math=False)
-    shown = [label for label in tables.styles if any(label in one.runs for one in found)]
+        curves = {label: one.runs[label].profile(places) for label in one.labels if label in tables.styles}
+        marks = [_mark(curve, tables.styles[label], stairs=True) for label, curve in curves.items()]
+        title = one.group.protocol if len(found) > 1 else ""
+        charts.append(Chart(marks, title, one.group.unit, "share of runs above the score", y_limits=(-0.02, 1.04)))
     words = ["A line that is higher is better; where it crosses one half is the median run."]
     if any(runs.has_intervals for one in found for runs in one.runs.values()):
         words.append("Bands: 95 % stratified bootstrap intervals.")
-    return png(finished(figure, [line(tables.styles[label], label, theme) for label in shown], " ".join(words), theme))
+    legend = _legend(tables, [set(one.runs) for one in found])
+    return png(draw(charts, legend, " ".join(words), theme, columns=2, height=3.4 if len(found) > 1 else 3.8)) if found else None
 
 
 def budget_figure(tables: Tables, theme: Theme) -> bytes | None:
     """The expected score of the best of k evaluated checkpoints, over k; None where nothing has finished."""
-    panels = [*_over_datasets(tables), *_by_dataset(tables)]
-    if not panels:
-        return None
-    columns = min(3, len(panels))
-    figure, grid = frame(-(-len(panels) // columns), columns, 2.9 if len(panels) > 1 else 3.8, len(panels), theme)
-    for axes, (title, unit, lines) in zip(grid, panels, strict=False):
-        axes.set_title(title, loc="left", fontsize=9.5, color=theme.ink, pad=6, parse_math=False)
-        for label, (curve, last) in lines.items():
-            _draw(axes, curve, tables.styles[label], theme)
-            axes.plot(
-                1, last, "o", ms=5, mfc=theme.ground, mec=color_of(tables.styles[label], theme), mew=1.5, zorder=4, clip_on=False
-            )
-        axes.set_ylabel(f"expected {unit}", color=theme.ink, fontsize=9, labelpad=6)
-        axes.set_xlabel("online evaluations", color=theme.ink, fontsize=9, labelpad=5)
-    shown = [label for label in tables.styles if any(label in lines for _, _, lines in panels)]
+    over, panels = len(_over_datasets(tables)), [*_over_datasets(tables), *_by_dataset(tables)]
+    charts: list[Chart] = []
+    for title, unit, lines in panels:
+        marks = [_mark(curve, tables.styles[label]) for label, (curve, _) in lines.items()]
+        marks += [Mark.at(1, last, tables.styles[label], "hollow") for label, (_, last) in lines.items()]
+        charts.append(Chart(marks, title, "online evaluations", f"expected {unit}"))
     words = "Lines: the best of so many of a run’s checkpoints, drawn at random, is taken. Circles: the last checkpoint, unchosen."
     if any(left_out for cell in tables.benchmark.cells for _, left_out in cell.n_evaluations.values()):
         words += " Checkpoints of a warm-up are none of them."
     few = any(1 < len(cell.evaluations) < FEW for cell in tables.benchmark.cells)
     many = any(len(cell.evaluations) >= FEW for cell in tables.benchmark.cells)
-    kinds = [*(["min–max over seeds"] if few else []), *(["95 % bootstrap intervals" if many else ""])]
-    bands = " or ".join(filter(None, kinds))
-    means = "; of means over datasets, 95 % stratified bootstrap intervals" if len(panels) > len(_by_dataset(tables)) else ""
+    bands = " or ".join(["min–max over seeds"] * few + ["95 % bootstrap intervals"] * many)
+    means = "; of means over datasets, 95 % stratified bootstrap intervals" if over else ""
     words += f" Bands: {bands}{means}." if bands else ""
-    return png(finished(figure, [line(tables.styles[label], label, theme) for label in shown], words, theme))
+    legend = _legend(tables, [set(lines) for _, _, lines in panels])
+    return png(draw(charts, legend, words, theme, height=2.9 if len(panels) > 1 else 3.8)) if panels else None
 
 
 _Lines = Mapping[str, tuple[Curve, float]]
 _Panel = tuple[str, str, _Lines]  # its title, the unit of its scores, its lines by label
+
+
+def _legend(tables: Tables, drawn: Sequence[set[str]]) -> list[tuple[str, Mark]]:
+    return [line_key(style, label) for label, style in tables.styles.items() if any(label in one for one in drawn)]
+
+
+def _mark(curve: Curve, style: int, *, stairs: bool = False) -> Mark:
+    return Mark(curve.places, curve.values, style, "mean", curve.low, curve.high, stairs=stairs)
 
 
 def _bests(cell: Cell) -> np.ndarray | None:
@@ -141,15 +132,3 @@ def _over_datasets(tables: Tables) -> list[_Panel]:
         if lines:
             panels.append((f"mean of {len(one.datasets)} datasets", "normalised return", lines))
     return panels
-
-
-def _draw(axes: Any, curve: Curve, style: int, theme: Theme, *, steps: bool = False) -> None:
-    color = color_of(style, theme)
-    where: dict[str, Any] = {"step": "post"} if steps else {}
-    if curve.low is not None and curve.high is not None:
-        axes.fill_between(curve.places, curve.low, curve.high, color=color, alpha=0.14, lw=0, zorder=1.8, **where)
-    drawn: dict[str, Any] = {"drawstyle": "steps-post"} if steps else {}
-    alone = len(curve.places) == 1
-    axes.plot(
-        curve.places, curve.values, color=color, lw=2.0, ls=dash_of(style), zorder=3, marker="o" if alone else None, ms=4, **drawn
-    )

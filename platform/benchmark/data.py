@@ -44,15 +44,10 @@ class Obtained:
 
 
 def obtain(config: SuiteConfig, *, only_here: bool = False) -> Obtained:
-    """Opens the datasets of a suite; those of the catalog are downloaded or made first.
+    """Opens the datasets of a suite; those of the catalog are downloaded or made first, unless it is to take what is `only_here`.
 
-    Args:
-        config: The suite.
-        only_here: Take what is on this machine alone, as a plan does; it may be nothing.
-
-    Raises:
-        DataError: there is no dataset of a name (the nearest is given), or none of them can be had.
-        ConfigError: an environment in which policies are to be scored cannot be made here, or `D3RAY_CATALOG` names no catalog.
+    Raises DataError: there is no such dataset (the nearest is given), or none can be had; ConfigError: an environment in which
+    policies are to be scored cannot be made here, or `D3RAY_CATALOG` names no catalog.
     """
     check_environments(config)
     entries = {one.label: entry_of(one) for one in config.datasets}
@@ -79,20 +74,14 @@ def obtain(config: SuiteConfig, *, only_here: bool = False) -> Obtained:
 def stood_in(config: SuiteConfig, data: Obtained) -> Generator[Obtained]:
     """The datasets with random experience in place of those that are not here, as long as the context lasts.
 
-    It is 10,000 steps of uniformly random actions where the policies of a dataset are to be scored, so its observations and actions
-    have the dataset's shapes. It lies in a hidden folder of the storage, which every machine of a cluster sees. What no environment
-    is known for stays missing.
-
-    Raises:
-        DataError: there is nothing at all to take in their places; the sentence says how to get the data.
-        StorageError: the storage cannot be written.
+    It is 10,000 steps of random actions where policies are to be scored, so it has the dataset's shapes, in a hidden folder of the
+    storage, which every machine sees. What no environment is known for stays missing; DataError where that is all.
     """
     with hidden_folder(config.storage_place) as hidden:
         yield _stand_ins(config, data, hidden)
 
 
 def _stand_ins(config: SuiteConfig, data: Obtained, folder: Folder) -> Obtained:
-    """One for each environment."""
     from ...algos.environments.collect import collect
 
     found, missing, places, made = dict(data.found), dict(data.missing), dict[str, str](), dict[str, tuple[str, Dataset]]()
@@ -155,7 +144,6 @@ def _is_to_be_made(name: str, entry: Entry | None) -> bool:
 
 
 def _make(names: list[str]) -> dict[str, D3rayError]:
-    """Makes datasets by their recipes; what failed, by name."""
     if not names:
         return {}
     from ..datasets.recipes import make

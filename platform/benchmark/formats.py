@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from ..results.reading import NORMALIZED, RETURN, SeedRun
+from ..record.results import NORMALIZED, RETURN, SeedResult
 from ..words import csv_text
 from .results import Benchmark, Cell
 from .statistics import AGGREGATES, Estimate, improvement
@@ -47,7 +47,7 @@ def scores_csv(benchmark: Benchmark) -> str:
     return csv_text(SCORES_HEAD, lines)
 
 
-def _seed(cell: Cell, run: SeedRun) -> list[Any]:
+def _seed(cell: Cell, run: SeedResult) -> list[Any]:
     returns, normalized = run.curves.get(RETURN), run.curves.get(NORMALIZED)
     about = [cell.runs.environment or "", cell.unit if cell.has_scores else "", cell.protocol.every]
     if returns is None:
@@ -106,15 +106,7 @@ def _ends(interval: tuple[float, float] | None) -> Sequence[Any]:
 
 
 def markdown(title: str, lead: str, tables: Sequence[Table], figures: Sequence[tuple[str, str]], end: Sequence[str]) -> str:
-    """A report that stands beside its figures.
-
-    Args:
-        title: Of the page.
-        lead: What was run, in a few sentences.
-        tables: In order.
-        figures: Caption and file name of each.
-        end: Paragraphs on how the numbers came to be.
-    """
+    """A report that stands beside its figures, which are given by caption and file name."""
     parts = [f"# {_plain(title)}", _plain(lead)]
     for table in tables:
         parts += [f"**{_plain(table.caption)}**", markdown_table(table)]
@@ -125,7 +117,6 @@ def markdown(title: str, lead: str, tables: Sequence[Table], figures: Sequence[t
 
 
 def markdown_table(table: Table) -> str:
-    """A table alone."""
     head = [table.corner, *(column.text for column in table.columns)]
     rows = [[row.text, *map(_of_markdown, entries)] for row, entries in table.rows]
     lines = [[*map(_plain, head)], ["---", *["---:"] * len(table.columns)], *([_plain(row[0]), *row[1:]] for row in rows)]

@@ -27,8 +27,7 @@ _OF_A_RUN = ("seeds", "seeds_per_trial", "source")  # of a suite's definition; b
 def read_bands(name: str) -> Bands:
     """The bands of a file, or those of that name which come with d3ray.
 
-    Raises:
-        ConfigError: there are none (the nearest name is given), or the file is none of bands.
+    Raises ConfigError: there are none; the nearest is given.
     """
     known = sorted(file.stem for file in BANDS.glob("*.yaml"))
     if not is_file(name) and name not in known:
@@ -69,7 +68,6 @@ def chance(config: SuiteConfig, datasets: Iterable[str]) -> dict[str, float]:
 
 
 def recorded(config: SuiteConfig) -> Recorded:
-    """This run, machine and day."""
     about = surroundings()
     parts = [about["processor"], count(about["cpus"], "CPU"), *about["gpus"]]
     versions = {str(name): str(number) for name, number in about["versions"].items()}
@@ -79,11 +77,9 @@ def recorded(config: SuiteConfig) -> Recorded:
 
 
 def write_bands(ran: BenchmarkResult, config: SuiteConfig, path: str) -> Bands:
-    """Bands around the numbers of a run, for runs of ten seeds (of fewer, where it has fewer itself), into a file.
+    """Bands around the numbers of a run, for runs of ten seeds (or as many as it has), into a file.
 
-    Raises:
-        ConfigError: a cell has not two seeds with finite values.
-        StorageError: the file cannot be written.
+    Raises ConfigError, StorageError.
     """
     measured, n_seeds = values(ran), min(len(config.seeds), SEEDS)
     bands = Bands.around(measured, protocol(config), n_seeds, chance=chance(config, measured), recorded=recorded(config))

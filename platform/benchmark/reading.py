@@ -13,7 +13,8 @@ import numpy as np
 
 from ...data.errors import ConfigError, did_you_mean
 from ...data.uris import without_password
-from ..results.reading import NORMALIZED, RETURN, Configuration
+from ..record.results import NORMALIZED, RETURN, ConfigurationResult
+from ..results.configurations import id_of
 from ..storage.outbox import Line
 from ..tracking.measured import data_of, json_tag, lines_of, seed_run, status_of
 from ..tracking.runs import Tracking, every_run
@@ -21,16 +22,9 @@ from .results import Benchmark, Cell, Origin, Protocol, labels_of
 
 
 def find_benchmark(tracking: Tracking, name: str, folder: str = "") -> Any:
-    """The parent run of a benchmark.
+    """The parent run of a benchmark, named by its experiment (that in `folder`, else the newest), or its suite for the newest.
 
-    Args:
-        tracking: Where to look.
-        name: An experiment's, else a suite's, whose newest benchmark it is.
-        folder: Of several experiments of that name the one that lies here is meant, else the newest.
-
-    Raises:
-        ConfigError: there is no benchmark of that name; the nearest is named.
-        ServerAwayError: MLflow does not answer.
+    Raises ConfigError: there is none, and the nearest is named; ServerAwayError: MLflow does not answer.
     """
     with tracking.answers():
         runs = _search(tracking, "tags.`d3ray.kind` = 'experiment' and tags.`d3ray.suite` LIKE '%'")
@@ -69,7 +63,6 @@ def read_benchmark(tracking: Tracking, parent: Any) -> Benchmark:
 
 
 def _search(tracking: Tracking, query: str) -> list[Any]:
-    """Runs, the newest first."""
     return every_run(tracking.client, tracking.experiment_id, query, order_by=["attributes.start_time DESC"])
 
 
@@ -99,16 +92,16 @@ def _cell(
     data = data_of(first)
     where = params.get("evaluation.environment.id") or params.get("evaluation.environment")
     environment = where if where and where != "null" else data.get("environment")
-    seeds = tuple(seed_run(runs[seed], seed, protocol.n_steps, lines[runs[seed].info.run_id]) for seed in sorted(runs))
+    seeds = [seed_run(runs[seed], seed, protocol.n_steps, lines[runs[seed].info.run_id]) for seed in sorted(runs)]
     size = f"{data['n_transitions']:,} transitions in {data['n_episodes']:,} episodes" if data.get("n_transitions") else ""
-    configuration = Configuration(
+    configuration = ConfigurationResult(
         experiment=tags.get("d3ray.experiment", ""),
         algorithm=tags.get("d3ray.algorithm", "?"),
         settings=dict(params),
         n_steps=protocol.n_steps,
         seeds=seeds,
-        dataset={"name": dataset, "fingerprint": fingerprint},
-        environment=environment.get("id") if isinstance(environment, Mapping) else environment,
+        data={"name": dataset, "fingerprint": fingerprint},
+        environment=id_of(environment),
         label=label,
     )
     origins = {seed: _origin(run.data.tags) for seed, run in sorted(runs.items())}

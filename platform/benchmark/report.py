@@ -9,19 +9,18 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from ...algos.judging.resampling import RESAMPLES
 from ...data.errors import ConfigError, D3rayError
 from ...data.uris import without_password
+from ..record.results import Report
 from ..report.charts import in_themes
 from ..report.page import PAGE, pictures_of, render, write_page
 from ..report.series import MOST
-from ..report.text import NONE, decimals, listed, number, run_link
+from ..report.text import NONE, STATUS, decimals, listed, number, run_link, seed_cells
 from ..results.mlflow_pages import mlflow_command
-from ..results.reading import SeedRun
 from ..storage.folders import Folder
 from ..tracking.place import recorded_place
 from ..tracking.runs import Tracking
@@ -48,7 +47,6 @@ _ORIGINS = {
     "Versions": "versions",
     "Code in the command’s folder": "code",
 }
-_STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "stopped", "RUNNING": "running"}
 HOW = (
     "Mean, standard error and interval of a cell are over its seeds, of which those that failed or have not finished are in none. "
     f"Intervals are 95 % percentile bootstrap intervals from {RESAMPLES:,} resamples, over several datasets stratified by dataset "
@@ -73,28 +71,11 @@ IMPROVED = (
 )
 
 
-@dataclass(frozen=True)
-class SuiteReport:
-    """What was made."""
+def write(storage: str, name: str, *, out: str | None = None) -> Report:
+    """Writes the report on a benchmark, named by its experiment, or by its suite for the newest; what was there is replaced.
 
-    page: str  # path or URI
-    files: tuple[str, ...]  # the others, beside it
-    folder: str
-    benchmark: Benchmark
-    remark: str = ""  # what could not be done, in one sentence; empty otherwise
-
-
-def write(storage: str, name: str, *, out: str | None = None) -> SuiteReport:
-    """Writes the report on a benchmark. What was there under these names is replaced.
-
-    Args:
-        storage: Folder or URI of the results; it says which tracking server is meant where no variable does.
-        name: An experiment's, else a suite's, whose newest benchmark it is.
-        out: A folder, or the page's own name when it ends with .html; None: `report/` in the experiment's folder.
-
-    Raises:
-        ConfigError: there is no such benchmark; the nearest name is said.
-        StorageError: something cannot be read or written, or MLflow does not answer.
+    Arguments as `report.experiment.report`'s. Raises ConfigError: there is none; StorageError: MLflow does not answer, or a file
+    cannot be written.
     """
     tracking = Tracking.open(storage, recorded_place(storage, name))
     below = without_password((Folder(storage) / name).name)
@@ -105,7 +86,7 @@ def write(storage: str, name: str, *, out: str | None = None) -> SuiteReport:
     benchmark = read_benchmark(tracking, parent)
     own = Folder(storage) / benchmark.experiment / "report"
     folder, page, others = write_page(own, out, compose(benchmark), _FIGURES)
-    return SuiteReport(page, others, folder.name, benchmark, remark)
+    return Report(of=[name], page=page, folder=folder.name, files=list(others), remark=remark)
 
 
 def is_benchmark(storage: str, name: str) -> bool:
@@ -157,7 +138,6 @@ def compose(benchmark: Benchmark) -> dict[str, bytes]:
 
 
 def title(benchmark: Benchmark) -> str:
-    """The suite's name, and the experiment's where that is another."""
     same = benchmark.experiment in ("", benchmark.suite)
     return benchmark.suite if same else f"{benchmark.suite}: {benchmark.experiment}"
 
@@ -256,7 +236,7 @@ def page(tables: Tables, figures: Mapping[str, Mapping[str, bytes]]) -> str:
         "benchmark/report.html",
         title=title(bench),
         lead=lead(tables),
-        status=_STATUS[bench.status],
+        status=STATUS[bench.status],
         reason=bench.reason,
         tables=tables,
         pictures=pictures_of(figures),
@@ -281,7 +261,6 @@ def page(tables: Tables, figures: Mapping[str, Mapping[str, bytes]]) -> str:
 
 
 def is_wide(table: Table) -> bool:
-    """Whether a table has so many columns that it is set in smaller type."""
     return len(table.columns) > 5
 
 
@@ -292,22 +271,8 @@ def run_rows(benchmark: Benchmark) -> list[dict[str, Any]]:
     for cell in benchmark.cells:
         values = [float(v) for run in cell.runs.seeds if cell.metric in run.curves for v in run.curves[cell.metric].values]
         places = 1 if cell.is_normalized else decimals(values)
-        rows += [{**_run(cell, run, places), "origin": letters[cell.origins[run.seed]]} for run in cell.runs.seeds]
-    for row in rows:
-        row["link"] = run_link(benchmark.place, row["run"])
+        for run in cell.runs.seeds:
+            about = {"dataset": cell.dataset, "label": cell.label, "origin": letters[cell.origins[run.seed]]}
+            link = run_link(benchmark.place, run.run_id)
+            rows.append({**about, **seed_cells(run, cell.metric, cell.best_of(run), places), "link": link})
     return rows
-
-
-def _run(cell: Cell, run: SeedRun, places: int) -> dict[str, Any]:
-    curve, best = run.curves.get(cell.metric), cell.best_of(run)
-    return {
-        "dataset": cell.dataset,
-        "label": cell.label,
-        "seed": run.seed,
-        "status": _STATUS[run.status],
-        "step": f"{run.step:,}",
-        "last": NONE if curve is None else number(float(curve.values[-1]), places),
-        "best": number(best[0], places) if best else NONE,
-        "best_step": f"at {best[1]:,}" if best else "",
-        "run": run.run_id or "",
-    }

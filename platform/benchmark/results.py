@@ -15,7 +15,7 @@ import numpy as np
 
 from ...algos.environments.scores import Reference, reference_in
 from ...algos.registry import algorithm_class, algorithm_names
-from ..results.reading import NORMALIZED, RETURN, Configuration, Curve, Score, SeedRun
+from ..record.results import NORMALIZED, RETURN, ConfigurationResult, Curve, Score, SeedResult
 from ..storage.experiments import Status
 from .published import Selection
 from .suite import fits
@@ -53,7 +53,7 @@ class Cell:
     protocol: Protocol
     fingerprint: str  # of the data
     size: str  # of the data, in words; empty where it is not known
-    runs: Configuration
+    runs: ConfigurationResult
     settings: Mapping[str, str]  # MLflow's parameters
     origins: Mapping[int, Origin]  # by seed
     is_current: bool = True  # whether its protocol and data are the newest of that label on that dataset
@@ -71,24 +71,20 @@ class Cell:
 
     @cached_property
     def is_normalized(self) -> bool:
-        """Whether its scores are normalised returns."""
         return any(NORMALIZED in run.curves for run in self.runs.seeds)
 
     @property
     def has_scores(self) -> bool:
-        """Whether any seed was evaluated."""
         return any(self.metric in run.curves for run in self.runs.seeds)
 
     @property
     def unit(self) -> str:
-        """What its scores are called."""
         if not self.is_normalized:
             return "return"
         return self.reference.label if self.reference else "normalised return"
 
     @property
     def metric(self) -> str:
-        """Of its scores."""
         return NORMALIZED if self.is_normalized else RETURN
 
     @property
@@ -106,7 +102,7 @@ class Cell:
         text = self.settings.get(f"algorithm.{setting}", "")
         return int(text) if text.isdecimal() else 0
 
-    def counted(self, run: SeedRun, metric: str = "") -> Curve | None:
+    def counted(self, run: SeedResult, metric: str = "") -> Curve | None:
         """A run's evaluations after its warm-up, of the score or another metric; None where there is none."""
         curve = run.curves.get(metric or self.metric)
         if curve is None or not self.warm_up:
@@ -114,13 +110,10 @@ class Cell:
         kept = curve.steps > self.warm_up
         return Curve(curve.steps[kept], curve.values[kept]) if kept.any() else None
 
-    def best_of(self, run: SeedRun, metric: str = "") -> tuple[float, int] | None:
+    def best_of(self, run: SeedResult, metric: str = "") -> tuple[float, int] | None:
         """A run's best finite evaluation after its warm-up, and its step."""
         curve = self.counted(run, metric)
-        if curve is None or not (finite := np.isfinite(curve.values)).any():
-            return None
-        at = int(np.where(finite, curve.values, -np.inf).argmax())
-        return float(curve.values[at]), int(curve.steps[at])
+        return None if curve is None else curve.best(is_cost=False)
 
     @property
     def score(self) -> Score:
@@ -164,11 +157,10 @@ class Cell:
         return {run.seed: (counted[run.seed], len(run.curves[self.metric].steps) - counted[run.seed]) for run in final}
 
     def count(self, *statuses: Status) -> int:
-        """How many of its seeds have one of these statuses."""
         return sum(run.status in statuses for run in self.runs.seeds)
 
 
-def _last_of_both(run: SeedRun) -> tuple[float, float] | None:
+def _last_of_both(run: SeedResult) -> tuple[float, float] | None:
     """The last return of a run that is finite, normalised too; None where there is none."""
     if not {RETURN, NORMALIZED} <= set(run.curves):
         return None
@@ -187,12 +179,10 @@ class Group:
 
     @property
     def is_normalized(self) -> bool:
-        """Whether its scores are normalised, and so comparable over datasets."""
         return self.cells[0].is_normalized
 
     @property
     def datasets(self) -> list[str]:
-        """In order."""
         return list(dict.fromkeys(cell.dataset for cell in self.cells))
 
     @property
@@ -207,9 +197,7 @@ class Group:
 def grouped(cells: Iterable[Cell], *, by_unit: bool = True) -> list[Group]:
     """Cells with an evaluation, dataset by dataset: each goes to the first group in which no label has another protocol.
 
-    Args:
-        cells: In order.
-        by_unit: Whether scores in different units are kept apart; what only compares runs on a dataset need not.
+    Scores in different units are kept apart `by_unit`; what only compares runs on a dataset need not.
     """
     by_dataset: dict[str, list[Cell]] = {}
     for cell in cells:
@@ -230,8 +218,6 @@ def grouped(cells: Iterable[Cell], *, by_unit: bool = True) -> list[Group]:
 
 @dataclass(frozen=True, eq=False)
 class Benchmark:
-    """What a suite came to in one experiment."""
-
     suite: str
     experiment: str
     status: Status
@@ -250,7 +236,6 @@ class Benchmark:
         return next((cell for cell in self.cells if (cell.dataset, cell.label) == (dataset, label)), None)
 
     def awaits(self, dataset: str, label: str) -> bool:
-        """Whether the suite asks for a cell."""
         only = labels_of(self.about).get(label, "")
         return dataset in self.about.get("datasets", ()) and (only is None or fits(dataset, only))
 
@@ -262,7 +247,6 @@ class Benchmark:
         return asked + of_others + sum(len(cell.origins) for cell in self.cells if not self.awaits(cell.dataset, cell.label))
 
     def count(self, *statuses: Status) -> int:
-        """How many runs have one of these statuses."""
         return sum(cell.count(*statuses) for cell in self.cells)
 
 

@@ -11,7 +11,7 @@ import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...data.errors import ConfigError, D3rayError, DataError
 from ..driver.proposer import Listed
@@ -19,24 +19,19 @@ from ..driver.work import Work
 from ..experiment.checks import check_data, check_place, describe_dataset
 from ..experiment.run import carry_out
 from ..places import Data
-from ..record.results import Results
+from ..record.results import Report, Results
 from ..results.progress import OnProgress
 from ..settings.config import asked
 from ..storage.experiments import Experiment, Trial, check_name, check_settings
 from .data import Obtained, obtain
 from .suite import Cell, SuiteConfig
 
-if TYPE_CHECKING:
-    from .report import SuiteReport
-
 
 @dataclass(frozen=True)
 class BenchmarkResult:
-    """What came of a benchmark."""
-
     experiment: Results
     missing: dict[str, str]  # datasets that could not be had, and why
-    report: SuiteReport | None  # None where it could not be written
+    report: Report | None  # None where it could not be written
     unwritten: str = ""  # why it could not
 
 
@@ -50,17 +45,8 @@ def run_benchmark(
 ) -> BenchmarkResult:
     """Trains every cell that is not trained yet, of those whose data can be had, and writes the report.
 
-    Args:
-        config: The suite.
-        resume: Go on with a benchmark of that name in that storage.
-        replace: Delete it and begin anew.
-        trial: As for `run_experiment`.
-        on_progress: Called in this process after epochs.
-
-    Raises:
-        ConfigError, DataError, StorageError: before any work, for what cannot be used, reached or seen, and where none of the
-            datasets can be had.
-        KeyboardInterrupt: after Ctrl-C; what was committed is kept, and runs are marked KILLED.
+    Arguments as `run_experiment`'s. Raises ConfigError, DataError, StorageError: before any work, for what cannot be used, reached
+    or seen, and where none of the datasets can be had; KeyboardInterrupt: after Ctrl-C; what was committed is kept.
     """
     from .report import write
 
@@ -116,15 +102,8 @@ def cell_trials(
 ) -> list[Trial]:
     """The trials of cells, created where they are not there, the first seeds of all cells first.
 
-    Args:
-        experiment: Whose.
-        config: The suite.
-        cells: Those whose data are there.
-        datasets: The description of each by label.
-        groups: Seeds of each trial of a cell; None: as the suite says.
-
-    Raises:
-        ConfigError: a cell was begun with other settings or other data, or the suite lacks one that was begun.
+    `datasets` are described by label; `groups` are the seeds of each trial of a cell, None: as the suite says. Raises ConfigError:
+    a cell was begun with other settings or other data, or the suite lacks one that was begun.
     """
     known: dict[tuple[str, str], Trial] = {}
     for trial in experiment.trials():

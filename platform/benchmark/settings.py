@@ -38,7 +38,6 @@ class Row:
 
     @property
     def changes(self) -> list[str]:
-        """What differs from the preset, in words."""
         return [f"{name} {value} ({before})" for name, value, before in self.preset.changed]
 
     def __str__(self) -> str:
@@ -52,14 +51,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Settings:
-    """Those of a benchmark."""
-
     rows: tuple[Row, ...]
     is_told: bool  # whether the suite's definition names the presets; else they are those nearest to the runs' parameters
 
     @property
     def is_long(self) -> bool:
-        """Whether the table is folded."""
         return len(self.rows) > _FOLD or sum(len(row.changes) for row in self.rows) > 2 * _FOLD
 
 
@@ -85,12 +81,9 @@ def settings_of(benchmark: Benchmark) -> Settings:
 
 
 def preset_of(cell: Cell, told: str | None) -> Preset:
-    """A cell's preset, with what differs from it.
+    """A cell's preset, with what differs from it: the one `told` by the suite (empty: none), else the one it differs least from.
 
-    Args:
-        cell: Its settings are those of its runs, as MLflow's parameters.
-        told: The preset that the suite names, empty for none; None: that from which the fewest settings differ, of several the one
-            that is called after the dataset, else the first few.
+    Of several that differ equally little the one that is called after the dataset, else the first few.
     """
     known = _known(cell.runs.algorithm)
     has = {name.removeprefix("algorithm."): text for name, text in cell.settings.items() if name.startswith("algorithm.")}
@@ -157,5 +150,4 @@ def _known(algorithm: str) -> dict[str, tuple[str, dict[str, str]]]:
 
 
 def _written(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Settings as MLflow's parameters have them."""
     return {name: (value if isinstance(value, str) else json.dumps(value))[:5900] for name, value in flatten(settings)}

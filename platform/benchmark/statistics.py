@@ -41,8 +41,6 @@ AGGREGATES: tuple[Aggregate, ...] = ("iqm", "mean", "median", "optimality gap")
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its interval."""
-
     value: float
     interval: tuple[float, float] | None  # None where a dataset has a single run, which does not say how runs differ
 
@@ -73,7 +71,6 @@ class Runs:
 
     @property
     def has_intervals(self) -> bool:
-        """Whether every dataset has two runs."""
         return all(len(x) > 1 for x in self.scores.values())
 
     @cached_property
@@ -82,7 +79,6 @@ class Runs:
         return {d: resamples(len(x), "stratified bootstrap", self.label, d) for d, x in self.scores.items()}
 
     def aggregate(self, what: Aggregate) -> Estimate:
-        """One number over all datasets."""
         found = self._over(_FORMULAS[what])
         return Estimate(float(found[0]), _ends(found[1:]) if self.has_intervals else None)
 
@@ -108,10 +104,9 @@ class Runs:
 
 
 def improvement(x: Runs, y: Runs) -> Estimate:
-    """The probability that a run of `x` scores above a run of `y` on the same dataset, of those of both; ties count half.
+    """The probability that a run of `x` scores above one of `y` on the same dataset; ties count half.
 
-    Raises:
-        ValueError: no dataset is in both.
+    Raises ValueError: none is shared.
     """
     shared = [d for d in x.scores if d in y.scores]
     if not shared:
@@ -130,7 +125,7 @@ def improvement(x: Runs, y: Runs) -> Estimate:
 def expected_best(values: Sequence[float] | np.ndarray) -> np.ndarray:
     """The expected best of k of E finite scores, drawn without replacement, for k = 1 … E: [E].
 
-    It is the mean of the largest over all C(E, k) choices: for 1 the mean of all, for E the largest.
+    The mean for 1, the largest for E.
     """
     ordered = np.sort(np.asarray(values, np.float64))
     return _shares(len(ordered)) @ ordered

@@ -87,7 +87,6 @@ class Entry(_Listed, AlgorithmChoice):
     )
 
     def is_for(self, dataset: str) -> bool:
-        """Whether it is trained on the dataset of a label."""
         return self.only is None or fits(dataset, self.only)
 
     @model_validator(mode="before")
@@ -142,8 +141,6 @@ class _Head(Config):
 
 
 class SuiteConfig(Conditions, _Head):
-    """A suite, and what of it is otherwise now."""
-
     title: ClassVar[str] = "benchmark"
 
     seeds_per_trial: int = all_seeds_together()
@@ -187,19 +184,16 @@ class SuiteConfig(Conditions, _Head):
 
     @property
     def suite_name(self) -> str:
-        """The suite's name; of a file its stem."""
         return Path(self.suite).stem if is_file(self.suite) else self.suite
 
     @property
     def experiment(self) -> str:
-        """The experiment's name, given or the suite's."""
         return self.name or self.suite_name
 
     def cells(self) -> list[Cell]:
-        """Every algorithm on every dataset that it is for, dataset by dataset.
+        """Every algorithm on every dataset that it is for.
 
-        Raises:
-            ConfigError: an algorithm cannot have its settings, or none of them is for any of the datasets.
+        Raises ConfigError: it cannot have its settings, or there is no such pair.
         """
         pairs = [(data, entry) for data in self.datasets for entry in self.algorithms if entry.is_for(data.label)]
         if not pairs:
@@ -250,10 +244,7 @@ class SuiteConfig(Conditions, _Head):
         return {**about, "algorithms": entries}
 
     def definition(self) -> str:
-        """What `described` gives, in at most 5,000 characters.
-
-        Where that is too long, `algorithms` are labels, with what they are only for, and `on_datasets` is left out.
-        """
+        """What `described` gives, in at most 5,000 characters: else without settings and `on_datasets`."""
         whole = self.described()
         labels = [{"label": one.label, "only": one.only} if one.only else one.label for one in self.algorithms]
         short = {name: value for name, value in whole.items() if name != "on_datasets"} | {"algorithms": labels}
@@ -265,7 +256,6 @@ class SuiteConfig(Conditions, _Head):
 
 
 def suite_names() -> list[str]:
-    """The suites that come with d3ray."""
     return sorted(file.stem for file in SUITES.glob("*.yaml"))
 
 
@@ -276,16 +266,11 @@ def suite_of(name: str) -> str:
 
 
 def is_file(suite: str) -> bool:
-    """Whether a suite is said as a file's path and not by its name."""
     return suite.endswith((".yaml", ".yml")) or "/" in suite
 
 
 def read_suite(suite: str) -> tuple[str, dict[str, Any], dict[Key, str]]:
-    """A suite by name or path: its name, what it says, and the place of each of its keys.
-
-    Raises:
-        ConfigError: there is none (the nearest name is given), or it is not YAML.
-    """
+    """A suite by name or path: its name, what it says, and the place of each of its keys. Raises ConfigError."""
     if is_file(suite):
         document, lines = read_yaml(suite)
         if "suite" in document:

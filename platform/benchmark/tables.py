@@ -21,8 +21,6 @@ DATA = "the data"
 
 @dataclass(frozen=True)
 class Entry:
-    """What stands in a place of a table."""
-
     text: str
     below: tuple[str, ...] = ()  # its interval, or why it is as it is
     strong: bool = False
@@ -71,7 +69,6 @@ class Comparable:
 
     @cached_property
     def runs(self) -> dict[str, Runs]:
-        """Final scores by label."""
         cells = [cell for cell in self.group.cells if cell.dataset in self.datasets]
         return {
             label: Runs(label, {cell.dataset: list(cell.final.values()) for cell in cells if cell.label == label})
@@ -80,14 +77,12 @@ class Comparable:
 
     @property
     def words(self) -> str:
-        """Over what it goes."""
         n = {len(x) for runs in self.runs.values() for x in runs.scores.values()}
         seeds = count(min(n), "seed") if len(n) == 1 else f"{min(n)} to {max(n)} seeds"
         return f"{count(len(self.datasets), 'dataset')}, {seeds} each"
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What must be said of it."""
         said: list[str] = []
         if self.left_out:
             said.append(f"Not in it, because not every algorithm has finished there: {listed(self.left_out)}.")
@@ -98,14 +93,11 @@ class Comparable:
 
 @dataclass(frozen=True)
 class Tables:
-    """All tables of a benchmark."""
-
     benchmark: Benchmark
     styles: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @cached_property
     def groups(self) -> list[Group]:
-        """What may stand in one table."""
         return grouped(self.benchmark.cells)
 
     # ---- scores
@@ -285,7 +277,6 @@ class Tables:
 
     @property
     def all(self) -> list[Table]:
-        """Every table, in the order of the page."""
         return [*self.scores, *self.aggregates, *self.improvements, *self.gaps, *self.published]
 
     # ---- parts

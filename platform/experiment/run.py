@@ -20,7 +20,8 @@ from ..driver.work import Work
 from ..places import open_place
 from ..planning.packing import has_begun, pack
 from ..record.results import Results
-from ..results.experiment import conclude, results_of
+from ..results.configurations import conclude
+from ..results.experiment import results_of
 from ..results.progress import OnProgress, Progress
 from ..settings.config import ExperimentConfig, asked
 from ..storage.experiments import Experiment, Trial, check_free

@@ -14,9 +14,10 @@ from datetime import UTC, datetime
 
 from ...data.errors import ConfigError
 from ...data.uris import without_secrets
+from ..record.policies import Judged, Judgement
 from ..tracking.estimate_gate import TAG
 from ..tracking.registered import is_registered, registry, tracking_uri
-from .judgement import Judgement, Verdict
+from .judgement import against
 
 
 def note(judgement: Judgement, storage: str, tracking: str | None) -> None:
@@ -43,9 +44,9 @@ def note(judgement: Judgement, storage: str, tracking: str | None) -> None:
                         client.delete_model_version_tag(name, version, key)
 
 
-def _metrics(verdict: Verdict) -> list[tuple[str, float]]:
+def _metrics(verdict: Judged) -> list[tuple[str, float]]:
     found = list[tuple[str, float]]()
-    for name, one in verdict.estimates.rows.items():
+    for name, one in verdict.estimates.items():
         if one.value is not None:
             found.append((f"judge/{name}", one.value))
         if one.interval is not None:
@@ -53,8 +54,8 @@ def _metrics(verdict: Verdict) -> list[tuple[str, float]]:
     return found
 
 
-def _tags(judgement: Judgement, verdict: Verdict, now: str) -> dict[str, str]:
-    found, data = judgement.trusted_of(verdict), judgement.against(verdict)
+def _tags(judgement: Judgement, verdict: Judged, now: str) -> dict[str, str]:
+    found, data = judgement.decisive(verdict), against(judgement, verdict)
     if found is None or found.value is None or found.interval is None or data.value is None:
         return {}
     return {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...algos.judging.estimates import Estimate
+from ..record.policies import Estimated, Judged, Judgement
 from ..report import svg
 from ..report.page import render
-from .judgement import Judgement, Verdict
+from .judgement import against
 from .words import by_sentence, lead, remarks, said, within
 
 FILE = "judgement.html"
@@ -30,52 +30,51 @@ class _Policy:
 
 def page(judgement: Judgement) -> str:
     """The HTML; everything that comes from data and settings is escaped."""
-    names = list(judgement.verdicts[0].estimates)
+    names = list(judgement.verdicts[0].estimates.keys())
     rows = [row for verdict in judgement.verdicts if (row := _row(judgement, verdict)) is not None]
-    data, against = judgement.data, judgement.against(judgement.verdicts[0])
+    data, other = judgement.verdicts[0].estimates.data, against(judgement, judgement.verdicts[0])
     level, gamma = f"{judgement.verdicts[0].estimates.level:.0%}", f"{judgement.settings['gamma']:g}"
     return render(
         "judging/page.html",
         title=judgement.name,
         lead=lead(judgement),
-        chart=svg.intervals(rows, "Value of each policy with its interval", _against(against)) if rows else "",
+        chart=svg.intervals(rows, "Value of each policy with its interval", _against(other)) if rows else "",
         legend=f"{judgement.trusted} with its {level} interval; the dashed line is what the data themselves returned, with its own"
-        + ("." if against is data else ", and with what the first policy is expected to make of the episodes that were cut.")
-        + (" Upright marks are what was played." if any(v.played for v in judgement.verdicts) else ""),
+        + ("." if other is data else ", and with what the first policy is expected to make of the episodes that were cut.")
+        + (" Upright marks are what was played." if any(v.returns for v in judgement.verdicts) else ""),
         estimators=names,
-        table=[(v.label, [_cell(v.estimates[name]) for name in names], said(v.true)) for v in judgement.verdicts],
-        played=any(v.played for v in judgement.verdicts),
+        table=[(v.label, [_cell(v.estimates[name]) for name in names], said(v.played)) for v in judgement.verdicts],
+        played=any(v.returns for v in judgement.verdicts),
         data=_cell(data),
         units=f"Discounted returns, γ = {gamma}, in the units of the data's rewards, with {level} intervals.",
         remarks=list(remarks(judgement)),
-        verdicts=[_policy(verdict, judgement.against(verdict)) for verdict in judgement.verdicts],
+        verdicts=[_policy(verdict, against(judgement, verdict)) for verdict in judgement.verdicts],
         conditions=list(_conditions(judgement)),
     )
 
 
-def _row(judgement: Judgement, verdict: Verdict) -> svg.Within | None:
-    found = judgement.trusted_of(verdict)
+def _row(judgement: Judgement, verdict: Judged) -> svg.Within | None:
+    found = judgement.decisive(verdict)
     if found is None or found.value is None or found.interval is None:
         return None
-    return svg.Within(verdict.label, found.value, *found.interval, mark=verdict.true, strong=verdict is judgement.verdicts[0])
+    return svg.Within(verdict.label, found.value, *found.interval, mark=verdict.played, strong=verdict is judgement.verdicts[0])
 
 
-def _against(data: Estimate) -> svg.Within | None:
+def _against(data: Estimated) -> svg.Within | None:
     return None if data.value is None or data.interval is None else svg.Within("data", data.value, *data.interval)
 
 
-def _cell(one: Estimate) -> _Cell:
+def _cell(one: Estimated) -> _Cell:
     return _Cell("" if one.value is None else said(one.value), within(one), one.refused or "")
 
 
-def _policy(verdict: Verdict, against: Estimate) -> _Policy:
-    """One policy by all estimators."""
+def _policy(verdict: Judged, other: Estimated) -> _Policy:
     there = [
-        svg.Within(name, one.value, *(one.interval or (one.value, one.value)), mark=verdict.true, strong=one.interval is not None)
-        for name, one in verdict.estimates.rows.items()
+        svg.Within(name, one.value, *(one.interval or (one.value, one.value)), mark=verdict.played, strong=one.interval is not None)
+        for name, one in verdict.estimates.items()
         if one.value is not None
     ]
-    notes = list(verdict.estimates.warnings)
+    notes = list(verdict.warnings)
     if verdict.by_seed:
         notes.append(f"DM by seed of FQE: {', '.join(map(said, verdict.by_seed))}.")
     rows, n = verdict.estimates.rows, verdict.estimates.n_episodes
@@ -83,7 +82,7 @@ def _policy(verdict: Verdict, against: Estimate) -> _Policy:
     notes += [f"{names}: {what}" for what, names in by_sentence({name: one.caveat for name, one in rows.items()})]
     behind = {name: None if one.ess is None or one.value is None else f"{one.ess:.1f}" for name, one in rows.items()}
     notes += [f"{names}: {ess} effective episodes of {n:,}." for ess, names in by_sentence(behind)]
-    chart = svg.intervals(there, f"Estimates of {verdict.label}", _against(against)) if there else ""
+    chart = svg.intervals(there, f"Estimates of {verdict.label}", _against(other)) if there else ""
     return _Policy(verdict.label, chart, notes)
 
 

@@ -22,34 +22,20 @@ KEPT = "judged-policies"  # in the storage
 
 @dataclass(frozen=True)
 class Kept:
-    """A policy that is judged.
+    """A policy that is judged."""
 
-    Attributes:
-        label: What tables call it.
-        source: What was named; of a registered model its version.
-        path: Of the package or the ONNX file.
-        learned_from: Fingerprint of the data that it was trained on; None: not known.
-        holdout: Share of these data that training kept back, as `split(holdout, seed=0)` does.
-    """
-
-    label: str
-    source: str
-    path: str
-    learned_from: str | None = None
-    holdout: float = 0.0
+    label: str  # what tables call it
+    source: str  # what was named; of a registered model its version
+    path: str  # of the package or the ONNX file
+    learned_from: str | None = None  # fingerprint of the data that it was trained on; None: not known
+    holdout: float = 0.0  # share of these data that training kept back, as `split(holdout, seed=0)` does
 
 
 def keep(sources: Sequence[str], storage: str, tracking: str | None) -> list[Kept]:
     """Copies policies to where trials find them, those of equal bytes once.
 
-    Args:
-        sources: As `open_policy`'s, an experiment standing for all its finished seeds; or ONNX files.
-        storage: A results folder, or its URI.
-        tracking: MLflow's tracking URI.
-
-    Raises:
-        ConfigError: a source is no policy, or two are the same.
-        StorageError: one is damaged, or cannot be read or written.
+    Sources are those of `open_policy`, an experiment standing for all its finished seeds, or ONNX files. Raises ConfigError: one is
+    no policy, or two are the same; StorageError: one is damaged, or cannot be read or written.
     """
     place, found = Folder(storage) / KEPT, list[Kept]()
     for source in sources:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any, cast
 
 import numpy as np
@@ -16,16 +16,17 @@ from ...algos.dynamics.model import Model
 from ...algos.judging.behaviour import estimate_behaviour
 from ...algos.judging.decisions import Decisions, decisions, policy_of
 from ...algos.judging.logs import LOG_PROB, has_column, logged
-from ...algos.judging.selection import FEWEST, Selection, select
+from ...algos.judging.selection import FEWEST, select
 from ...algos.judging.values import is_one_step
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError, D3rayError
 from ..experiment.run import carry_out
+from ..record.policies import Judged, Judgement, Worth
 from ..results.progress import OnProgress
 from ..storage.folders import Folder
 from ..tracking.policies import open_policy
 from .checks import check_environment, check_folder, check_no_experiment, logs_of
-from .judgement import RECORD, Judgement, Verdict, chosen_estimator
+from .judgement import RECORD, chosen_estimator
 from .noting import note
 from .page import FILE, page
 from .policies import Kept, keep
@@ -43,18 +44,10 @@ def judge(
     on_progress: OnProgress | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Judgement:
-    """What policies would return, from logs of another.
+    """What policies would return, from logs of another; `say` is told what is done now, the rest is as `run_experiment`'s.
 
-    Args:
-        settings: Which, and how.
-        resume: Go on with a judgement of that name in that storage.
-        replace: Delete it and begin anew.
-        on_progress: As `run_experiment`'s.
-        say: Is told what is done now.
-
-    Raises:
-        ConfigError, DataError, StorageError: before any work, for what cannot be used; or a policy cannot act on the logs.
-        KeyboardInterrupt: after Ctrl-C; what was committed is kept.
+    Raises ConfigError, DataError, StorageError: before any work, for what cannot be used, or a policy cannot act on the logs;
+    KeyboardInterrupt: after Ctrl-C; what was committed is kept.
     """
     check_folder(settings, again=resume or replace)
     dataset = logs_of(settings.dataset)
@@ -124,7 +117,7 @@ def _one_thread() -> Generator[None]:
         torch.set_num_threads(threads)
 
 
-def _concluded(settings: JudgeSettings, dataset: Dataset, verdicts: list[Verdict], n_steps: int) -> Judgement:
+def _concluded(settings: JudgeSettings, dataset: Dataset, verdicts: list[Judged], n_steps: int) -> Judgement:
     judgement = Judgement(
         name=settings.experiment_name,
         dataset=dataset.name,
@@ -136,18 +129,19 @@ def _concluded(settings: JudgeSettings, dataset: Dataset, verdicts: list[Verdict
     )
     lower = {one.path: judgement.lower(one) for one in verdicts}
     ranked = sorted(verdicts, key=lambda one: np.inf if (low := lower[one.path]) is None else -low)
-    judgement = dataclasses.replace(judgement, verdicts=tuple(ranked), selection=_selection(judgement))
+    judgement = judgement.model_copy(update={"verdicts": tuple(ranked), "selection": _selection(judgement)})
     folder = Folder(judgement.folder)
     folder.write(FILE, page(judgement).encode())
-    folder.write(RECORD, json.dumps(judgement.to_dict(), indent=1).encode())
+    folder.write(RECORD, json.dumps(judgement.model_dump(mode="json"), indent=1).encode())
     note(judgement, settings.storage_place, settings.tracking)
     return judgement
 
 
-def _selection(judgement: Judgement) -> Selection | None:
+def _selection(judgement: Judgement) -> Worth | None:
     """What estimates were worth, where there are enough policies that were played too."""
-    pairs = [(found.value, one.true) for one in judgement.verdicts if (found := judgement.trusted_of(one)) is not None]
+    pairs = [(found.value, one.played) for one in judgement.verdicts if (found := judgement.decisive(one)) is not None]
     if len(pairs) < FEWEST or any(value is None or true is None for value, true in pairs):
         return None
     estimates, truth = zip(*pairs, strict=True)
-    return select(np.array(estimates), np.array(truth), level=judgement.verdicts[0].estimates.level)
+    found = select(np.array(estimates), np.array(truth), level=judgement.verdicts[0].estimates.level)
+    return Worth.model_validate(asdict(found))

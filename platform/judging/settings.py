@@ -20,8 +20,6 @@ EPOCHS = 10  # of FQE's training, by which it is seen whether its values have se
 
 
 class JudgeSettings(Config):
-    """Whose value is estimated, from which data, and how."""
-
     title: ClassVar[str] = "judgement"
 
     policies: str | tuple[str, ...] = Field(
@@ -87,7 +85,6 @@ class JudgeSettings(Config):
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The policies, one or several."""
         return (self.policies,) if isinstance(self.policies, str) else self.policies
 
     @property
@@ -97,10 +94,8 @@ class JudgeSettings(Config):
 
     @property
     def experiment_name(self) -> str:
-        """Given or derived."""
         return self.name or f"judge-{label(absolute(self.dataset)).removesuffix('.d3ray')}"
 
     @property
     def storage_place(self) -> str:
-        """The storage, a local one as an absolute path."""
         return absolute(self.storage)

@@ -20,7 +20,7 @@ from ...data.spec import Box
 from ..driver.proposer import Listed
 from ..driver.work import Work
 from ..experiment.checks import check_data, check_place, describe_dataset
-from ..results.reading import read_results
+from ..results.experiment import read_results
 from ..settings.config import ExperimentConfig, asked
 from ..storage.experiments import Experiment
 from ..tracking.policies import open_policy

@@ -14,17 +14,11 @@ KEPT = "judged-data"  # in the storage
 
 
 class Judged(NamedTuple):
-    """What policies are judged by.
+    """What policies are judged by."""
 
-    Attributes:
-        dataset: All episodes, or those that training kept back.
-        place: Where they lie.
-        seen: Paths of the policies that learned from some of them.
-    """
-
-    dataset: Dataset
-    place: str
-    seen: frozenset[str]
+    dataset: Dataset  # all episodes, or those that training kept back
+    place: str  # where they lie
+    seen: frozenset[str]  # paths of the policies that learned from some of them
 
 
 def unseen(settings: JudgeSettings, dataset: Dataset, kept: Sequence[Kept], say: Callable[[str], None]) -> Judged:

@@ -17,8 +17,9 @@ from ...algos.judging.logs import LOG_PROB, Logs, logged
 from ...algos.judging.models import model_returns
 from ...algos.judging.values import PolicyValues, mean_of
 from ...data.dataset import Dataset
-from ..results.reading import SeedRun
-from .judgement import Verdict, disagreement, unleaned, unsettled, widened
+from ..record.policies import EstimateTable, Judged
+from ..record.results import SeedResult
+from .judgement import disagreement, unleaned, unsettled, widened
 from .policies import Kept
 from .settings import JudgeSettings
 from .words import said
@@ -41,21 +42,13 @@ class Behaved:
 
 @dataclass(frozen=True, eq=False)
 class Critics:
-    """What came of a policy's FQE.
+    """What came of a policy's FQE."""
 
-    Attributes:
-        values: Of each seed that has finished, one or more.
-        seeds: Of all seeds what they measured; of logs of one step none.
-        doubt: What their metrics give cause to doubt, as diverging values; empty where nothing does.
-        n_steps: Gradient steps that they took, or were allowed.
-        unit: Of the values in their metrics, in that of the data's rewards.
-    """
-
-    values: Sequence[PolicyValues]
-    seeds: Sequence[SeedRun]
-    doubt: str
-    n_steps: int
-    unit: float = 1.0
+    values: Sequence[PolicyValues]  # of each seed that has finished, one or more
+    seeds: Sequence[SeedResult]  # of all seeds what they measured; of logs of one step none
+    doubt: str  # what their metrics give cause to doubt, as diverging values; empty where nothing does
+    n_steps: int  # gradient steps that they took, or were allowed
+    unit: float = 1.0  # of the values in their metrics, in that of the data's rewards
 
 
 def verdict(
@@ -69,7 +62,7 @@ def verdict(
     say: Callable[[str], None],
     *,
     has_seen: bool,
-) -> Verdict:
+) -> Judged:
     """Every estimate of a policy that is asked for.
 
     `critics` is None where no FQE was trained, `model` where none was named; `has_seen`: it learned from some of these logs.
@@ -101,8 +94,15 @@ def verdict(
     warnings += [SAME] if has_seen else []
     rows = found.rows if asked is None else {name: found.rows[name] for name in asked}
     found = dataclasses.replace(found, rows=rows, warnings=(*found.warnings, *warnings))
-    played = _played(settings, one, dataset, say)
-    return Verdict(one.label, one.source, one.path, found, tuple(value for value, _ in each), played, runs)
+    return Judged(
+        label=one.label,
+        source=one.source,
+        path=one.path,
+        estimates=EstimateTable.model_validate(dataclasses.asdict(found)),
+        by_seed=tuple(value for value, _ in each),
+        played=_played(settings, one, dataset, say),
+        runs=runs,
+    )
 
 
 def believed(estimates: Estimates, moved: float, size: float, n_steps: int, doubt: str) -> Estimates:
@@ -133,7 +133,7 @@ def _beyond(dataset: Dataset, found: Estimates) -> str:
     return f"{cut:.0%} of the episodes were cut: DM, DR and WDR count what FQE expects beyond ({with_that}), IS does not."
 
 
-def _moved(seeds: Sequence[SeedRun]) -> float:
+def _moved(seeds: Sequence[SeedResult]) -> float:
     """How far the mean value of logged actions moved from the last epochs but three to the last three, the largest of seeds."""
     curves = [seed.curves[VALUE].values for seed in seeds if VALUE in seed.curves]
     far = [abs(one[-3:].mean() - one[-6:-3].mean()) for one in curves if len(one) >= 6]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ...algos.judging.estimates import Estimate, Estimates
+from ..record.policies import Estimated, EstimateTable, Judgement
 from ..report.svg import number
-from .judgement import Judgement, decides
+from .judgement import against, decides
 
 
 def said(value: float | None) -> str:
@@ -14,8 +14,7 @@ def said(value: float | None) -> str:
     return "–" if value is None else number(value)
 
 
-def within(one: Estimate) -> str:
-    """An interval; empty where there is none."""
+def within(one: Estimated) -> str:
     return "" if one.interval is None else f"{number(one.interval[0])} to {number(one.interval[1])}"
 
 
@@ -31,19 +30,19 @@ def table(judgement: Judgement) -> list[list[str]]:
     rows = [["policy", "estimator", "value", f"{level} interval", "effective episodes", ""]]
     for verdict in judgement.verdicts:
         label = verdict.label
-        for name, one in verdict.estimates.rows.items():
+        for name, one in verdict.estimates.items():
             remark = "decides" if name == judgement.trusted else "refused" if one.refused else "see below" if one.caveat else ""
             ess = "" if one.ess is None else f"{one.ess:,.1f} of {verdict.estimates.n_episodes:,}"
             rows.append([label, name, said(one.value), within(one), ess, remark])
             label = ""
-        if verdict.played:
-            rows.append(["", "played", said(verdict.true), "", "", ""])
+        if verdict.returns:
+            rows.append(["", "played", said(verdict.played), "", "", ""])
     return rows
 
 
 def lead(judgement: Judgement) -> str:
     """What was found, in two sentences."""
-    n, data = len(judgement.verdicts), judgement.data
+    n, data = len(judgement.verdicts), judgement.verdicts[0].estimates.data
     logs = f"The logs of {judgement.dataset!r} returned {said(data.value)} ({within(data)})."
     if judgement.trusted is None:
         why = next(
@@ -51,20 +50,20 @@ def lead(judgement: Judgement) -> str:
         )
         return f"{logs} They support no estimate to decide by: {why}"
     best = judgement.verdicts[0]
-    found = judgement.trusted_of(best)
+    found = judgement.decisive(best)
     assert found is not None
     numbers = f"{said(found.value)} ({within(found)}) by {judgement.trusted}"
-    lower, against = judgement.lower(best), judgement.against(best)
-    beats = lower is not None and against.value is not None and lower > against.value
+    lower, other = judgement.lower(best), against(judgement, best)
+    beats = lower is not None and other.value is not None and lower > other.value
     verdict = f"{'' if beats else 'not shown to be '}above what the logs returned"
-    if against is not data:
-        verdict += f" with what it is expected to make of the episodes that were cut, {said(against.value)}"
+    if other is not data:
+        verdict += f" with what it is expected to make of the episodes that were cut, {said(other.value)}"
     if n == 1:
         return f"{logs} {best.label} is estimated at {numbers}, {verdict}."
     return f"{logs} Of {n} policies {best.label} has the largest lower bound: {numbers}, {verdict}."
 
 
-def _hindrances(estimates: Estimates) -> Iterator[str]:
+def _hindrances(estimates: EstimateTable) -> Iterator[str]:
     """Why none decides, that of the direct method first, which needs least."""
     for name in sorted(estimates.rows, key=lambda name: name != "DM"):
         if not decides(name, one := estimates.rows[name]):

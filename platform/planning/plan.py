@@ -6,15 +6,13 @@ The arithmetic is: what a trial takes, times the trials, over those that run at 
 from __future__ import annotations
 
 import heapq
-import json
 import math
 import os
 import statistics
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from typing import Any
 
@@ -24,9 +22,10 @@ from ..cluster.session import ray_session
 from ..driver.node_maps import first_nodes, prepare_node_maps
 from ..driver.trials import prepare_environment
 from ..driver.work import Work
+from ..record.settings import Planned
 from ..storage.experiments import Experiment, Trial, check_free
 from ..subjects.kind import is_online, kind_of
-from ..words import count, rounded, size_text, time_text
+from ..words import rounded
 from ..worker.trial_config import program
 from .around import tracked
 from .packing import has_begun, pack
@@ -38,67 +37,6 @@ _METRIC_BYTES = 250  # of one value in MLflow's database, with its indexes
 RESULT_SECONDS = 0.01  # that the driver takes for an epoch's result, with room for the rest of its work; see docs/scaling.md
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What an experiment would take. `str(plan)` is for people, `plan.json()` for programs."""
-
-    name: str
-    n_configurations: int
-    n_trials: int
-    n_seeds: int  # of all trials together
-    at_once: int
-    n_nodes: int
-    updates_per_second: float  # of one trial, its seeds counted one by one; the mean over trials
-    wall_seconds: float
-    cpu_hours: float
-    gpu_hours: float
-    disk: dict[str, int]  # bytes of checkpoints, policies, metrics, tracking
-    begins: float  # seconds since 1970
-    at_most: str  # why it may take less; empty: nothing stops a trial early
-    gpu_share: float  # of a trial
-    probed: dict[str, float]  # seconds, side (by side), kinds (of trial that were measured), of_kinds (that there are)
-    notes: list[str] = field(default_factory=list[str])
-
-    @property
-    def disk_bytes(self) -> int:
-        """All of it."""
-        return sum(self.disk.values())
-
-    @property
-    def ends(self) -> float:
-        """Seconds since 1970, if it began now."""
-        return self.begins + self.wall_seconds
-
-    def json(self) -> str:
-        """One JSON object, numbers as they are."""
-        return json.dumps({**asdict(self), "ends": self.ends, "disk_bytes": self.disk_bytes}, indent=1)
-
-    def __str__(self) -> str:
-        most = "at most " if self.at_most else "about "
-        each = self.n_seeds / self.n_trials
-        tried = f"{count(self.n_configurations, 'configuration')}, " if self.n_configurations > 1 else ""
-        end = datetime.fromtimestamp(self.ends).astimezone()
-        day = "" if end.date() == datetime.fromtimestamp(self.begins).date() else f"{end:%a %d %b} "
-        parts = ", ".join(f"{name} {size_text(size)}" for name, size in self.disk.items() if size)
-        rows = {
-            "trials": f"{tried}{count(self.n_trials, 'trial')} of {count(round(each), 'seed')}, {self.at_once} at once on "
-            f"{count(self.n_nodes, 'node')}",
-            "speed": f"about {rounded(self.updates_per_second)} updates/s a trial, "
-            f"{rounded(self.updates_per_second * self.at_once)} in all",
-            "wall time": f"{most}{time_text(self.wall_seconds)}, until {day}{end:%H:%M}",
-            "GPU hours": f"{most}{rounded(self.gpu_hours)}, {rounded(self.gpu_share)} GPU a trial" if self.gpu_hours else "0",
-            "CPU hours": f"{most}{rounded(self.cpu_hours)}",
-            "disk": f"{most}{size_text(self.disk_bytes)}: {parts}",
-        }
-        lines = [f"{self.name} would take:", *(f"  {name + ':':<11}{text}" for name, text in rows.items())]
-        if self.at_most:
-            lines.append(f"  An upper bound: {self.at_most}.")
-        probed = self.probed
-        of = f"{probed['kinds']:.0f} of {count(int(probed['of_kinds']), 'kind')} of trial"
-        lines.append(f"  Measured in {probed['seconds']:.0f} s, {probed['side']:.0f} side by side, {of}. Nothing was launched.")
-        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
-
-
 def plan(
     work: Work,
     *,
@@ -107,7 +45,7 @@ def plan(
     resume: bool = False,
     seconds: float = SECONDS,
     sample: int = _SAMPLE,
-) -> Plan:
+) -> Planned:
     """What some work would take. Nothing of it stays behind.
 
     Args:
@@ -178,7 +116,7 @@ def plan(
             f"Epochs of {rounded(epoch)} s are shorter than one driver can follow with so many trials at once; raise "
             f"n_steps_per_epoch until they take {rounded(least)} s, or trials wait for it."
         )
-    return Plan(
+    return Planned(
         name=work.config.experiment,
         n_configurations=n_configurations or len({trial.number for trial in trials}),
         n_trials=n,

@@ -26,6 +26,13 @@ class Computed(Record):
 
     model_config = ConfigDict(extra="ignore")
 
+    def __eq__(self, other: object) -> bool:
+        """Equal where what they were made of is: what was worked out or is read later does not count."""
+        return type(self) is type(other) and all(getattr(self, n) == getattr(other, n) for n in type(self).model_fields)
+
+    def __hash__(self) -> int:
+        return hash(tuple(getattr(self, name) for name in type(self).model_fields))
+
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """The same with other entries, from which what was worked out is worked out anew."""
         made = super().model_copy(update=update, deep=deep)

@@ -58,8 +58,6 @@ class Chart(Record):
 
 
 class Moments(Record):
-    """A quantity over a whole dataset."""
-
     label: str
     mean: float | None
     std: float | None
@@ -68,8 +66,6 @@ class Moments(Record):
 
 
 class Column(Record):
-    """A column that is stored."""
-
     name: str
     dtype: str
     shape: list[int]  # of a row's entry; none for a number
@@ -95,8 +91,6 @@ class Inspected(Record):
 
 
 class EpisodeAbout(Record):
-    """An episode in a list."""
-
     index: int
     steps: int
     score: float  # its undiscounted return

@@ -31,12 +31,10 @@ class Job(Record):
 
 
 def newest(jobs: Sequence[Job]) -> Job | None:
-    """The job that was started last."""
     return max(jobs, key=lambda job: job.started, default=None)
 
 
 def by_experiment(jobs: Sequence[Job]) -> dict[str, list[Job]]:
-    """Jobs by the experiment that they run."""
     found: dict[str, list[Job]] = {}
     for job in jobs:
         found.setdefault(job.experiment, []).append(job)

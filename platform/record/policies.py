@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import ItemsView, KeysView, ValuesView
+from typing import Any, Literal
 
+from pydantic import ConfigDict, Field
+
+from ...algos.judging.resampling import LEVEL
 from .base import Record
 
 
@@ -39,6 +43,9 @@ class Video(Record):
     said: str  # their returns, in words
 
 
+# ---- promoted
+
+
 class Evidence(Record):
     """What speaks for a version of a model, by which it is promoted or not."""
 
@@ -46,10 +53,20 @@ class Evidence(Record):
     by: str  # "play", or the estimator's name
     mean: float  # return, or its estimate
     lower: float  # end of its interval
-    level: float  # of that interval
-    episodes: int | None  # that were played, or that the logs hold; None: not known
-    ess: float | None  # effective episodes behind an estimate's weights; None: it has none
-    source: str  # what was played, or the judgement's folder
+    level: float = LEVEL  # of that interval
+    episodes: int | None = None  # that were played, or that the logs hold; None: not known
+    ess: float | None = None  # effective episodes behind an estimate's weights; None: it has none
+    source: str = ""  # what was played, or the judgement's folder
+
+    @property
+    def behind(self) -> str:
+        """How many episodes stand behind it; empty where that is not known."""
+        if self.episodes is None:
+            return ""
+        if self.by == "play":
+            return f"over {self.episodes:,} episodes of {self.source} "
+        effective = "" if self.ess is None else f", of which {self.ess:,.1f} count effectively,"
+        return f"from {self.episodes:,} logged episodes{effective} "
 
 
 class Promotion(Record):
@@ -57,10 +74,10 @@ class Promotion(Record):
 
     passed: bool  # whether the candidate is the champion now
     why: str  # what decided it, in a sentence
-    candidate: Evidence | None = None
-    champion: Evidence | None = None
+    candidate: Evidence | None = None  # None where nothing was looked at
+    champion: Evidence | None = None  # None where there was none, or nothing was looked at
     above: float | None = None  # what the candidate's lower bound had to be above
-    what: str = ""  # that in words
+    what: str = ""  # that in words, as "what the logs returned"
 
 
 class Rollback(Record):
@@ -70,30 +87,117 @@ class Rollback(Record):
     why: str
 
 
-class Estimated(Record):
-    """What an estimator makes of a policy's return."""
-
-    value: float | None
-    interval: tuple[float, float] | None
-    ess: float | None  # effective episodes behind its weights; None: it has none
-    caveat: str | None  # what the interval does not hold
-    refused: str | None  # why it says nothing
+# ---- judged
 
 
-class Judged(Record):
+class _Kept(Record):
+    """What `judgement.json` keeps; a later d3ray may keep more, and an earlier one less."""
+
+    model_config = ConfigDict(extra="ignore", serialize_by_alias=True, validate_by_name=True)
+
+
+class Estimated(_Kept):
+    """What an estimator makes of a policy's discounted return."""
+
+    value: float | None = None  # None where it is refused
+    interval: tuple[float, float] | None = None  # None where it is refused, or that kind does not hold for it
+    standard_error: float | None = None
+    ess: float | None = None  # effective episodes behind its weights; None: it has none
+    setting: tuple[tuple[str, float], ...] = ()  # what the data chose, by name: τ, λ, shares of a mixture
+    caveat: str | None = None  # what the interval does not hold
+    refused: str | None = None  # why it says nothing
+
+
+class EstimateTable(_Kept):
+    """What every estimator says of a policy, by the estimator's name."""
+
+    rows: dict[str, Estimated] = Field(default_factory=dict[str, Estimated])
+    data: Estimated = Estimated()  # the return of the logs themselves
+    continued: Estimated | None = None  # that with what the policy is expected to make of episodes that were cut
+    kind: str = "bootstrap"  # of intervals
+    level: float = LEVEL
+    gamma: float = 0.99
+    n_episodes: int = 0  # of the logs
+    n_steps: int = 0
+    estimated_behaviour: bool = False  # the behaviour's probabilities were estimated from the data
+    unsupported: float | None = None  # share of steps whose logged action the policy never takes
+    warnings: list[str] = Field(default_factory=list[str])
+
+    def __getitem__(self, name: str) -> Estimated:
+        return self.rows[name]
+
+    def keys(self) -> KeysView[str]:
+        return self.rows.keys()
+
+    def values(self) -> ValuesView[Estimated]:
+        return self.rows.values()
+
+    def items(self) -> ItemsView[str, Estimated]:
+        return self.rows.items()
+
+
+class Judged(_Kept):
     """A policy, by what logs of another say."""
 
     label: str
-    estimates: dict[str, Estimated]  # by estimator
-    warnings: list[str]
-    played: float | None  # its mean return, where it was played too
+    source: str = ""  # what was named; of a registered model its version
+    path: str = ""  # of the package or the ONNX file
+    estimates: EstimateTable = EstimateTable()  # of the direct method with the mean of FQE's seeds
+    by_seed: tuple[float, ...] = ()  # the direct method's value of each seed of FQE
+    returns: tuple[float, ...] = Field((), alias="played")  # discounted, of each episode that it played
+    runs: tuple[str, ...] = ()  # of FQE's seeds in MLflow
+
+    @property
+    def played(self) -> float | None:
+        """Its mean return, where it was played too."""
+        return sum(self.returns) / len(self.returns) if self.returns else None
+
+    @property
+    def warnings(self) -> list[str]:
+        return self.estimates.warnings
 
 
-class Judgement(Record):
-    """Policies by logs, the largest lower bound first."""
+class Worth(_Kept):
+    """What estimates were worth for choosing among policies that were played too; see `algos.judging.selection`."""
 
+    rank_correlation: float | None = None
+    interval: tuple[float, float] | None = None
+    regret: dict[int, float] = Field(default_factory=dict[int, float])
+    shortfall: dict[int, float] = Field(default_factory=dict[int, float])
+    type_one: float | None = None
+    type_two: float | None = None
+
+
+class Judgement(_Kept):
+    """Policies by logs, the largest lower bound first, as `judgement.json` keeps it."""
+
+    name: str = ""
     dataset: str
+    fingerprint: str = ""  # of the logs
     trusted: str | None  # the estimator that decides; None where all are refused
-    episodes: int  # of the logs
-    data: float | None  # the return of the logs themselves
-    policies: list[Judged]
+    verdicts: tuple[Judged, ...]
+    settings: dict[str, Any] = Field(default_factory=dict[str, Any])  # what was asked for
+    selection: Worth | None = None
+    folder: str = ""
+
+    @property
+    def policies(self) -> tuple[Judged, ...]:
+        return self.verdicts
+
+    @property
+    def episodes(self) -> int:
+        return self.verdicts[0].estimates.n_episodes
+
+    @property
+    def data(self) -> float | None:
+        """The return of the logs themselves."""
+        return self.verdicts[0].estimates.data.value
+
+    def decisive(self, one: Judged) -> Estimated | None:
+        """The estimate of a policy that decides."""
+        return None if self.trusted is None else one.estimates[self.trusted]
+
+    def lower(self, one: Judged) -> float | None:
+        """Lower bound of the estimate that decides."""
+        found = self.decisive(one)
+        return None if found is None or found.interval is None else found.interval[0]

@@ -106,7 +106,6 @@ class ConfigurationStatus(Record):
     @computed_field
     @property
     def number(self) -> int | None:
-        """In a sweep."""
         return self.trials[0].number
 
     @computed_field
@@ -117,7 +116,6 @@ class ConfigurationStatus(Record):
 
     @property
     def chosen(self) -> Mapping[str, str]:
-        """What was searched."""
         return self.trials[0].chosen
 
     @property
@@ -140,7 +138,6 @@ class ConfigurationStatus(Record):
 
     @property
     def scores(self) -> dict[int, float]:
-        """The metric by seed."""
         return {seed: value for trial in self.trials for seed, value in trial.scores.items()}
 
     @computed_field
@@ -191,7 +188,6 @@ class Scored(Computed):
     @computed_field
     @property
     def metric(self) -> str | None:
-        """What scores are."""
         return None if self.objective is None else self.objective.metric
 
     @computed_field

@@ -1,4 +1,4 @@
-"""Figures of a report: learning curves and losses over seeds, on light and on dark ground; PNG, SVG or PDF.
+"""Charts as pictures, on light and on dark ground; PNG, SVG or PDF.
 
 Colours are those of Okabe and Ito (2008), which people with any kind of colour vision can tell apart; more than
 seven lines are told apart by dashes too.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,18 +18,30 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 from PIL import Image
 
 from ...algos.environments.scores import Reference
 from ..statistics import FEW
-from .series import Panel, Series
+from .series import Chart, Kind, Mark, Panel, Series
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")  # yellow is too pale on white: grey instead
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.2, 1.2, 1.2)))
 _BRIGHTER = {"#0072B2": "#2f93d6", "#56B4E9": "#9ad4f5"}  # on dark ground; the same two in page.css
 _WIDTH = 10.0  # inches; shown at 96 pixels an inch, drawn at twice that
 _DPI = 192
+_LOOKS: dict[Kind, dict[str, Any]] = {
+    "mean": {"lw": 2.2, "zorder": 3},
+    "seed": {"lw": 0.8, "ls": "-", "ms": 3, "zorder": 2},
+    "uncounted": {"lw": 0.8, "ls": (0, (1, 1.5)), "ms": 3, "zorder": 2},
+    "rule": {"lw": 1.2, "ls": (0, (6, 3)), "zorder": 1.5},
+    "end": {"ls": "", "marker": "x", "ms": 7, "mew": 1.8, "zorder": 4, "clip_on": False},
+    "point": {"ls": "", "marker": "o", "ms": 4.2, "mew": 0, "zorder": 2, "rasterized": True},
+    "stopped": {"ls": "", "marker": "v", "ms": 4.2, "mew": 0, "zorder": 1.9, "rasterized": True},
+    "best": {"ls": "", "marker": "*", "ms": 11, "mew": 0, "zorder": 4, "clip_on": False},
+    "hollow": {"ls": "", "marker": "o", "ms": 5, "mew": 1.5, "zorder": 4, "clip_on": False},
+}
+Legend = Sequence[tuple[str, Mark]]
 
 
 @dataclass(frozen=True)
@@ -55,111 +67,42 @@ def in_themes(figures: Mapping[str, Callable[[Theme], bytes | None]]) -> dict[st
     return {name: pngs for name, pngs in found.items() if pngs}
 
 
-def color_of(style: int, theme: Theme) -> str:
-    """The colour of a line's style."""
+def color_of(style: int | None, theme: Theme) -> str:
+    if style is None:
+        return theme.muted
     color = PALETTE[style % len(PALETTE)]
     return _BRIGHTER.get(color, color) if theme.is_dark else color
 
 
 def dash_of(style: int) -> Any:
-    """The dash pattern of a line's style."""
     return _DASHES[style // len(PALETTE) % len(_DASHES)]
 
 
-def learning_curves(panels: Sequence[Panel], metric: str, axis: str, theme: Theme) -> Figure:
-    """A metric over gradient steps, a panel a task: means with bands, every seed as a thin line, the data's own mean dashed.
+def line_key(style: int | None, label: str, kind: Kind = "mean") -> tuple[str, Mark]:
+    return label, Mark(np.zeros(0), np.zeros(0), style, kind)
 
-    Args:
-        panels: At least one, and in one of them a seed that measured the metric.
-        metric: Its name.
-        axis: What the axis is called.
-        theme: Colours of ground and text.
-    """
-    rows, columns = -(-len(panels) // 2), min(2, len(panels))
-    figure, grid = frame(rows, columns, 4.2 if len(panels) == 1 else 3.6, len(panels), theme)
-    for k, panel in enumerate(panels):
-        axes = grid[k]
-        if len(panels) > 1:
-            axes.set_title(_short(panel.title, 60), loc="left", fontsize=10.5, color=theme.ink, pad=8, parse_math=False)
-        for series in panel.series:
-            _draw(axes, series, metric, theme)
-        if panel.data_return is not None:
-            axes.axhline(panel.data_return, color=theme.muted, lw=1.2, ls=(0, (6, 3)), zorder=1.5)
-        if k % columns == 0:
-            axes.set_ylabel(axis, color=theme.ink, fontsize=10, labelpad=8, parse_math=False)
-        if k >= len(panels) - columns:
-            axes.set_xlabel("gradient steps", color=theme.ink, fontsize=10, labelpad=6)
-        if panel.reference is not None:
-            _normalized_axis(axes, panel.reference, theme)
-    return _finished(figure, panels, [metric], theme, data=True)
+
+def learning_curves(panels: Sequence[Panel], metric: str, axis: str, theme: Theme) -> Figure:
+    """A metric over gradient steps, a panel a task: means with bands, every seed as a thin line, the data's own mean dashed."""
+    several = len(panels) > 1
+    found = [panel.chart(metric, _short(panel.title, 60) if several else "", axis) for panel in panels]
+    keys = [*_keys(panels, [metric])]
+    if any(panel.data_return is not None for panel in panels):
+        keys.append(line_key(None, "mean return of the data", "rule"))
+    return draw(found, keys, _explanation(panels, [metric]), theme, columns=2, height=3.6 if several else 4.2)
 
 
 def losses(panels: Sequence[Panel], metrics: Sequence[str], theme: Theme) -> Figure:
     """Small multiples: each metric of each task in a panel of its own. A scale is logarithmic where values span a factor of 100."""
-    cells = [(p, m) for p in panels for m in metrics if any(series.seeds(m) for series in p.series)]
-    columns = min(3, len(cells))
-    figure, grid = frame(-(-len(cells) // columns), columns, 2.2, len(cells), theme)
-    for k, (panel, metric) in enumerate(cells):
-        axes = grid[k]
+    found: list[Chart] = []
+    for panel, metric in ((p, m) for p in panels for m in metrics if any(series.seeds(m) for series in p.series)):
         title = metric.removeprefix("train/").replace("_", " ")
-        title = _short(f"{_short(panel.title, 20)}: {title}" if len(panels) > 1 else title, 44)
-        axes.set_title(title, loc="left", fontsize=9.5, color=theme.ink, pad=6, parse_math=False)
-        for series in panel.series:
-            _draw(axes, series, metric, theme)
-        _scale(axes, np.concatenate([curve.values for series in panel.series for _, curve, _ in series.seeds(metric)]))
-        if k >= len(cells) - columns:
-            axes.set_xlabel("gradient steps", color=theme.ink, fontsize=9, labelpad=5)
-    return _finished(figure, panels, metrics, theme)
-
-
-# ---- what is drawn
-
-
-def _draw(axes: Any, series: Series, metric: str, theme: Theme) -> None:
-    color = color_of(series.style, theme)
-    found = series.seeds(metric)
-    for run, curve, counts in found:
-        good = np.isfinite(curve.values)
-        alone = int(good.sum()) == 1
-        axes.plot(
-            curve.steps,
-            np.where(good, curve.values, np.nan),
-            color=color,
-            lw=0.8,
-            alpha=0.9 if not counts else 0.45 if len(found) < FEW else 0.28,
-            ls="-" if counts else (0, (1, 1.5)),
-            marker="o" if alone else None,
-            ms=3,
-            zorder=2,
-        )
-        if run.status in ("FAILED", "KILLED") and good.any():
-            last = int(np.flatnonzero(good)[-1])
-            axes.plot(curve.steps[last], curve.values[last], "x", color=color, ms=7, mew=1.8, zorder=4, clip_on=False)
-    if (found := series.band(metric)) is not None and len(found[0]):
-        steps, over = found
-        if over.what:
-            axes.fill_between(steps, over.low, over.high, color=color, alpha=0.16, lw=0, zorder=1.8)
-        single = int(np.isfinite(over.mean).sum()) == 1
-        axes.plot(steps, over.mean, color=color, lw=2.2, ls=dash_of(series.style), marker="o" if single else None, ms=5, zorder=3)
-
-
-def _scale(axes: Any, values: np.ndarray) -> None:
-    good = values[np.isfinite(values)]
-    if len(good) and good.min() > 0 and good.max() > 100 * good.min():
-        axes.set_yscale("log")
-        axes.yaxis.set_minor_formatter(FuncFormatter(lambda value, place: ""))
-        axes.tick_params(axis="y", which="minor", length=0)
-
-
-def _normalized_axis(axes: Any, reference: Reference, theme: Theme) -> None:
-    span = reference.max - reference.min
-    other = axes.secondary_yaxis(
-        "right", functions=(lambda r: 100 * (r - reference.min) / span, lambda s: reference.min + s * span / 100)
-    )
-    other.set_ylabel(reference.label, color=theme.ink, fontsize=10, labelpad=10)
-    other.tick_params(colors=theme.muted, labelsize=9, length=0, pad=6)
-    other.yaxis.set_major_locator(MaxNLocator(5))
-    other.spines["right"].set_visible(False)
+        title = f"{_short(panel.title, 20)}: {title}" if len(panels) > 1 else title
+        values = np.concatenate([curve.values for series in panel.series for _, curve, _ in series.seeds(metric)])
+        good = values[np.isfinite(values)]
+        spans = bool(len(good)) and good.min() > 0 and good.max() > 100 * good.min()
+        found.append(replace(panel.chart(metric, _short(title, 44)), log_y=spans))
+    return draw(found, _keys(panels, metrics), _explanation(panels, metrics), theme, height=2.2)
 
 
 def _explanation(panels: Sequence[Panel], metrics: Sequence[str]) -> str:
@@ -178,31 +121,106 @@ def _explanation(panels: Sequence[Panel], metrics: Sequence[str]) -> str:
     return " ".join(words)
 
 
-# ---- frame
+def _keys(panels: Sequence[Panel], metrics: Sequence[str]) -> Legend:
+    found: dict[str, list[Series]] = {}
+    for series in (series for panel in panels for series in panel.series):
+        found.setdefault(series.label, []).append(series)
+    return [line_key(alike[0].style, f"{_short(label, 90)}  ({_seeds(alike, metrics)})") for label, alike in found.items()]
 
 
-def frame(rows: int, columns: int, height: float, used: int, theme: Theme) -> tuple[Figure, list[Any]]:
-    """A figure with panels of that height in inches, and its axes row by row. Those beyond `used` stay empty."""
+def _seeds(alike: Sequence[Series], metrics: Sequence[str]) -> str:
+    found = [series.counted(metrics) for series in alike]
+    low, high, of = min(n for n, _ in found), max(n for n, _ in found), max(of for _, of in found)
+    if (low, high) == (of, of):
+        return f"{of} seed{'s' * (of != 1)}"
+    return f"{low} of {of} seeds" if low == high else f"{low} to {high} of {of} seeds"
+
+
+# ---- drawing
+
+
+def draw(charts: Sequence[Chart], legend: Legend, words: str, theme: Theme, *, columns: int = 3, height: float = 2.6) -> Figure:
+    """Charts row by row, `height` inches each, below their legend of labels and marks, and above the `words` on what they are."""
+    columns = min(columns, len(charts))
+    rows = -(-len(charts) // columns)
     figure = Figure(figsize=(_WIDTH, rows * height), dpi=_DPI, facecolor=theme.ground)
     FigureCanvasAgg(figure)
-    axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
-    for one in axes:
-        one.set_facecolor(theme.ground)
-        one.grid(True, axis="y", color=theme.grid, lw=0.8)
-        one.set_axisbelow(True)
-        one.tick_params(colors=theme.muted, labelsize=9, length=0, pad=5)
-        one.margins(x=0.02)
-        for side, spine in one.spines.items():
-            spine.set_visible(side == "bottom")
-            spine.set_color(theme.muted)
-            spine.set_linewidth(0.8)
-        one.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=True))
-        one.xaxis.set_major_formatter(FuncFormatter(lambda value, place: _steps(value)))
-        one.yaxis.set_major_locator(MaxNLocator(5))
-        one.yaxis.set_major_formatter(FuncFormatter(lambda value, place: plain(value)))
-    for one in axes[used:]:
-        one.set_visible(False)
-    return figure, axes
+    grid = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+    for k, (axes, chart) in enumerate(zip(grid, charts, strict=False)):
+        _set_up(axes, chart, theme)
+        for mark in chart.marks:
+            _draw(axes, mark, theme)
+        axes.set(**{f"{name}lim": ends for name, ends in (("x", chart.x_limits), ("y", chart.y_limits)) if ends is not None})
+        if k % columns == 0 or charts[k - 1].y_name != chart.y_name:
+            axes.set_ylabel(chart.y_name, color=theme.ink, fontsize=9.5, labelpad=7, parse_math=False)
+        if k + columns >= len(charts) or charts[k + columns].x_name != chart.x_name:
+            axes.set_xlabel(chart.x_name, color=theme.ink, fontsize=9.5, labelpad=6, parse_math=False)
+    for axes in grid[len(charts) :]:
+        axes.set_visible(False)
+    return _finished(figure, [Line2D([], [], **_look(mark, theme), label=label) for label, mark in legend], words, theme)
+
+
+def _set_up(axes: Any, chart: Chart, theme: Theme) -> None:
+    axes.set_facecolor(theme.ground)
+    axes.grid(True, axis="y", color=theme.grid, lw=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=theme.muted, labelsize=9, length=0, pad=5)
+    axes.margins(x=0.02)
+    for side, spine in axes.spines.items():
+        spine.set(visible=side == "bottom", color=theme.muted, linewidth=0.8)
+    axes.set_title(chart.title, loc="left", fontsize=9.5, color=theme.ink, pad=6, parse_math=False)
+    if chart.kinds:
+        axes.set_xticks(range(len(chart.kinds)), [_short(one, 23) for one in chart.kinds], rotation=30 * (len(chart.kinds) > 4))
+    elif chart.log_x:
+        axes.set_xscale("log")
+        axes.xaxis.set(minor_locator=NullLocator(), minor_formatter=NullFormatter())
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=chart.whole))
+    if not chart.kinds:
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, place: _steps(value)))
+    if chart.x_ticks:
+        axes.xaxis.set_major_locator(FixedLocator(chart.x_ticks))
+    if chart.log_y:
+        axes.set_yscale("log")
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.tick_params(axis="y", which="minor", length=0)
+    else:
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, place: plain(value)))
+    if chart.reference is not None:
+        _normalized_axis(axes, chart.reference, theme)
+
+
+def _normalized_axis(axes: Any, reference: Reference, theme: Theme) -> None:
+    span = reference.max - reference.min
+    to, back = (lambda r: 100 * (r - reference.min) / span), (lambda s: reference.min + s * span / 100)
+    other = axes.secondary_yaxis("right", functions=(to, back))
+    other.set_ylabel(reference.label, color=theme.ink, fontsize=9.5, labelpad=10)
+    other.tick_params(colors=theme.muted, labelsize=9, length=0, pad=6)
+    other.yaxis.set_major_locator(MaxNLocator(5))
+    other.spines["right"].set_visible(False)
+
+
+def _look(mark: Mark, theme: Theme) -> dict[str, Any]:
+    dash = {"ls": dash_of(mark.style)} if mark.kind == "mean" and mark.style is not None else {}
+    size = {} if mark.size is None else {"ms": mark.size}
+    face = {"mfc": theme.ground} if mark.kind == "hollow" else {}
+    return {"color": color_of(mark.style, theme), "alpha": mark.alpha, **dash, **_LOOKS[mark.kind], **size, **face}
+
+
+def _draw(axes: Any, mark: Mark, theme: Theme) -> None:
+    look = _look(mark, theme)
+    if mark.kind == "rule" and not len(mark.x):
+        axes.axhline(mark.y[0], **look)
+        return
+    good = np.isfinite(mark.y)
+    if mark.low is not None and mark.high is not None:
+        step = "post" if mark.stairs else None
+        axes.fill_between(mark.x, mark.low, mark.high, color=look["color"], alpha=0.16, lw=0, zorder=1.8, step=step)
+    if good.sum() == 1:
+        look = {"marker": "o", "ms": 5, **look}
+    drawn = {"drawstyle": "steps-post"} if mark.stairs else {}
+    axes.plot(mark.x, np.where(good, mark.y, np.nan), **look, **drawn)
 
 
 def _steps(value: float) -> str:
@@ -224,29 +242,7 @@ def plain(value: float) -> str:
     return text.replace("-", "−")
 
 
-def _finished(figure: Figure, panels: Sequence[Panel], metrics: Sequence[str], theme: Theme, *, data: bool = False) -> Figure:
-    """The figure of panels with lines, with its legend and what the lines are."""
-    handles = [line(s.style, f"{_short(s.label, 90)}  ({_seeds(panels, s.label, metrics)})", theme) for s in _distinct(panels)]
-    if data and any(panel.data_return is not None for panel in panels):
-        handles.append(Line2D([], [], color=theme.muted, lw=1.2, ls=(0, (6, 3)), label="mean return of the data"))
-    return finished(figure, handles, _explanation(panels, metrics), theme)
-
-
-def line(style: int, label: str, theme: Theme) -> Line2D:
-    """An entry of a legend."""
-    return Line2D([], [], color=color_of(style, theme), lw=2.2, ls=dash_of(style), label=label)
-
-
-def _seeds(panels: Sequence[Panel], label: str, metrics: Sequence[str]) -> str:
-    """How many seeds count in a line, or in the lines of that label."""
-    found = [s.counted(metrics) for panel in panels for s in panel.series if s.label == label]
-    low, high, of = min(n for n, _ in found), max(n for n, _ in found), max(of for _, of in found)
-    if (low, high) == (of, of):
-        return f"{of} seed{'s' * (of != 1)}"
-    return f"{low} of {of} seeds" if low == high else f"{low} to {high} of {of} seeds"
-
-
-def finished(figure: Figure, handles: Sequence[Line2D], explanation: str, theme: Theme) -> Figure:
+def _finished(figure: Figure, handles: Sequence[Line2D], explanation: str, theme: Theme) -> Figure:
     """The figure, with room made for a legend above and an explanation below."""
     longest = max((len(str(handle.get_label())) for handle in handles), default=1)
     columns = max(1, min(len(handles), 130 // (longest + 7)))
@@ -271,15 +267,6 @@ def finished(figure: Figure, handles: Sequence[Line2D], explanation: str, theme:
         text.set_parse_math(False)  # a dollar in a name is a dollar
     figure.text(0.01, 0.08 / tall, "\n".join(words), color=theme.muted, fontsize=8.5, ha="left", va="bottom", linespacing=1.35)
     return figure
-
-
-def _distinct(panels: Sequence[Panel]) -> Iterator[Series]:
-    seen = set[str]()
-    for panel in panels:
-        for series in panel.series:
-            if series.label not in seen:
-                seen.add(series.label)
-                yield series
 
 
 def png(figure: Figure) -> bytes:

@@ -19,16 +19,7 @@ def doctor_page(
     conditions: Sequence[tuple[str, str]],
     n_transitions: int,
 ) -> str:
-    """The HTML; everything that comes from data is escaped.
-
-    Args:
-        name: the dataset's.
-        lead: what is in it and what was found, in a few sentences.
-        report: the doctor's.
-        moments: mean, std, min and max of each entry, as text.
-        conditions: terms and their values, such as where it was recorded.
-        n_transitions: of all the data.
-    """
+    """The HTML, in which everything that comes from data is escaped; `moments` are mean, std, min and max of each entry as text."""
     n_order = len(report.order)
     return render(
         "report/doctor.html",

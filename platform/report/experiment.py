@@ -7,11 +7,12 @@ anything ever is. It is made from the experiments' folders alone, dates included
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ...data.errors import ConfigError, D3rayError
-from ..results.reading import RETURN, Configuration, Results, read_results
+from ..record.results import RETURN, ConfigurationResult, Report, Results
+from ..results.experiment import read_results
 from ..storage.folders import Folder
 from ..tracking.runs import Tracking
 from ..tracking.settling import settle
@@ -30,32 +31,10 @@ SEARCH, CONFIGURATIONS = "search.png", "configurations.csv"
 MODELS = "model-errors.png"
 
 
-@dataclass(frozen=True)
-class Report:
-    """What was made."""
-
-    page: str  # path or URI
-    files: tuple[str, ...]  # the others, beside it
-    folder: str
-    results: tuple[Results, ...]
-    metric: str | None
-    remark: str = ""  # what could not be done, in one sentence; empty otherwise
-
-
 def report(storage: str, names: Sequence[str], *, out: str | None = None, metric: str | None = None) -> Report:
     """Writes the page, its figures as PNG files and the scores as CSV. What was there under these names is replaced.
 
-    Args:
-        storage: Folder or URI of the results.
-        names: Experiments, to be compared on one page.
-        out: A folder, or the page's own name when it ends with .html; None: `report/` in the experiment's folder, for several
-            `reports/A+B/` in the storage.
-        metric: The score. None: evaluation/return, or what was measured on held-out episodes instead.
-
-    Raises:
-        ConfigError: there is no such experiment, or none of them measured the metric; the nearest name is said.
-        DataError: an experiment has no trials yet.
-        StorageError: something cannot be read or written.
+    Arguments and errors as `api.reports.report`'s; several experiments have their page in `reports/A+B/` of the storage.
     """
     names = list(dict.fromkeys(names))
     if not names:
@@ -65,12 +44,12 @@ def report(storage: str, names: Sequence[str], *, out: str | None = None, metric
     metric = choose_metric(results, metric)
     own = Folder(storage) / names[0] / "report" if len(names) == 1 else Folder(storage) / "reports" / "+".join(names)[:120]
     folder, page, others = write_page(own, out, compose(results, metric), (CURVES, LOSSES, SEARCH, CONFIGURATIONS, MODELS))
-    return Report(page, others, folder.name, results, metric, remark)
+    return Report(of=names, page=page, folder=folder.name, files=list(others), remark=remark)
 
 
 def settle_the_dead(storage: str, results: Sequence[Results]) -> str:
     """Says in MLflow too that commands died, where any did. Why that could not be done; empty otherwise."""
-    dead = [one.name for one in results if one.died or one.tracking.get("status", one.status) != one.status]
+    dead = [one.name for one in results if one.died or one.tracking.get("status", one.state) != one.state]
     if not dead:
         return ""
     places = {(one.tracking.get("uri"), one.tracking.get("experiment")): one.tracking for one in results if one.name in dead}
@@ -121,9 +100,9 @@ def scores(tasks: Sequence[Task], metric: str | None) -> str:
             score = one.score(metric) if metric else None
             for run in one.seeds:
                 last = run.curves[metric].at(score.step) if score and metric in run.curves else None
-                best, at = (run.best(metric) if metric else None) or ("", "")
+                best, at = (run.best_value(metric) if metric else None) or ("", "")
                 counted = int(score is not None and run.seed in score.values)
-                place = [one.experiment, task.title, one.label, run.seed, run.status, run.reason, run.step, run.n_steps]
+                place = [one.experiment, task.title, one.label, run.seed, run.status, run.reason, run.reached, run.n_steps]
                 of_metric = [metric or "", score.step if score else "", "" if last is None else last, counted, best, at]
                 lines.append([*place, *of_metric, "" if run.speed is None else run.speed, run.run_id or ""])
     return csv_text(head, lines)
@@ -171,8 +150,7 @@ def page(
     )
 
 
-def of_experiment(tasks: Sequence[Task], results: Results) -> tuple[Configuration, ...]:
-    """The labelled configurations of an experiment."""
+def of_experiment(tasks: Sequence[Task], results: Results) -> tuple[ConfigurationResult, ...]:
     return tuple(one for task in tasks for one in task.configurations if one.experiment == results.name)
 
 

@@ -7,33 +7,41 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.ticker import FixedLocator, FuncFormatter
 
-from .charts import Theme, color_of, dash_of, finished, frame, line, png
-from .series import Panel, Series
+from .charts import Theme, draw, line_key, png
+from .series import Chart, Mark, Panel, Series
 
 _WORDS = (
     "Left: the error of what a model expects after so many recorded actions, in deviations of the data; 1 (dashed) is about what "
     "the mean of the data is worth. Right: the share of what came that lay in the central part of what was expected; on the dashed "
     "line a model is as sure as it may be, below it too sure. Lines are means over seeds, bands go from least to largest."
 )
-_PARTS = ("error", "coverage")
+
+
+def model_charts(panels: Sequence[Panel]) -> list[Chart]:
+    """Two for each task on which a configuration trained a model that was judged on held-out episodes."""
+    found: list[Chart] = []
+    for panel, series in _judged(panels):
+        title = f"{panel.title}: " if len(_judged(panels)) > 1 else ""
+        errors, covered = ([mark for one in series for mark in _marks(one, part)] for part in ("error", "coverage"))
+        errors, covered = [*errors, Mark.across(1)], [*covered, Mark(np.array([0, 100]), np.array([0, 1]), kind="rule")]
+        ahead: dict[str, Any] = {"log_x": True, "x_ticks": (1, 5, 10, 25), "y_limits": (0, None)}
+        inside: dict[str, Any] = {"x_limits": (0, 100), "y_limits": (0, 1)}
+        found.append(Chart(errors, f"{title}error on held-out episodes", "steps ahead", **ahead))
+        found.append(Chart(covered, f"{title}share that lay inside", "central part of what was expected, %", **inside))
+    return found
 
 
 def model_figure(panels: Sequence[Panel], theme: Theme) -> bytes | None:
-    """PNG with two panels for each task; None where no configuration trained a model that was judged on held-out episodes."""
-    judged = [(panel, series) for panel in panels if (series := [one for one in panel.series if _told(one, "error")])]
-    if not judged:
+    """PNG of them; None where there are none."""
+    if not (charts := model_charts(panels)):
         return None
-    figure, grid = frame(len(judged), 2, 2.6, 2 * len(judged), theme)
-    for row, (panel, series) in enumerate(judged):
-        for axes, part in zip(grid[2 * row : 2 * row + 2], _PARTS, strict=True):
-            for one in series:
-                _draw(axes, one, part, theme)
-            _set_up(axes, part, panel.title if len(judged) > 1 else "", theme)
-    distinct = {one.label: one for _, series in judged for one in series}
-    handles = [line(one.style, one.label, theme) for one in distinct.values()]
-    return png(finished(figure, handles, _WORDS, theme))
+    distinct = {one.label: one.style for _, series in _judged(panels) for one in series}
+    return png(draw(charts, [line_key(style, label) for label, style in distinct.items()], _WORDS, theme, columns=2))
+
+
+def _judged(panels: Sequence[Panel]) -> list[tuple[Panel, list[Series]]]:
+    return [(panel, series) for panel in panels if (series := [one for one in panel.series if _told(one, "error")])]
 
 
 def _told(series: Series, part: str) -> dict[int, list[float]]:
@@ -43,28 +51,8 @@ def _told(series: Series, part: str) -> dict[int, list[float]]:
     return {k: seeds for k, seeds in values.items() if seeds}
 
 
-def _draw(axes: Any, series: Series, part: str, theme: Theme) -> None:
+def _marks(series: Series, part: str) -> list[Mark]:
     if not (told := _told(series, part)):
-        return
-    x, color = np.array(list(told)), color_of(series.style, theme)
+        return []
     low, mean, high = (np.array([take(seeds) for seeds in told.values()]) for take in (np.min, np.mean, np.max))
-    axes.fill_between(x, low, high, color=color, alpha=0.16, lw=0)
-    axes.plot(x, mean, color=color, lw=2.2, ls=dash_of(series.style), marker="o", ms=4)
-
-
-def _set_up(axes: Any, part: str, title: str, theme: Theme) -> None:
-    of_errors = part == "error"
-    what = "error on held-out episodes" if of_errors else "share that lay inside"
-    axes.set_title(f"{title}: {what}" if title else what, loc="left", fontsize=9.5, color=theme.ink, pad=6, parse_math=False)
-    if of_errors:
-        axes.set_xscale("log")
-        axes.xaxis.set_major_locator(FixedLocator([1, 5, 10, 25]))
-        axes.xaxis.set_minor_locator(FixedLocator([]))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
-        axes.axhline(1, color=theme.muted, lw=1.0, ls=(0, (6, 3)), zorder=1)
-        axes.set_ylim(bottom=0)
-    else:
-        axes.plot([0, 100], [0, 1], color=theme.muted, lw=1.0, ls=(0, (6, 3)), zorder=1)
-        axes.set_xlim(0, 100)
-        axes.set_ylim(0, 1)
-    axes.set_xlabel("steps ahead" if of_errors else "central part of what was expected, %", color=theme.ink, fontsize=9, labelpad=5)
+    return [Mark(np.array(list(told)), mean, series.style, "mean", low, high)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -11,8 +10,8 @@ from ...algos.learning.estimator import Estimator
 from ...algos.learning.history import History
 from ...algos.stack import Stack
 from ...data.errors import ConfigError
+from ..record.results import Results
 from ..results.histories import read_histories
-from ..results.reading import Results
 from .plot import Plot, plot_of
 from .sources import read_sources
 from .tasks import shown
@@ -88,5 +87,5 @@ def _read(runs: Sequence[Any], storage: str, tracking: str | None, name: str | N
 
 def _called(results: Results, name: str) -> Results:
     """Results under a name of the user's."""
-    renamed = (replace(one, experiment=name, algorithm=name) for one in results.configurations)
-    return replace(results, name=name, configurations=tuple(renamed))
+    renamed = [one.model_copy(update={"experiment": name, "algorithm": name}) for one in results.configurations]
+    return results.model_copy(update={"name": name, "configurations": renamed})

@@ -28,7 +28,6 @@ def render(template: str, **values: Any) -> str:
 
 
 def data_uri(png: bytes) -> str:
-    """A picture as an address that holds it."""
     return "data:image/png;base64," + base64.b64encode(png).decode()
 
 
@@ -42,11 +41,8 @@ def write_page(
 ) -> tuple[Folder, str, tuple[str, ...]]:
     """Writes the files of a report: its folder, the page's address, and those of the others. Raises StorageError.
 
-    Args:
-        own: Where it lies unless it is said.
-        out: A folder, or the page's own name when it ends with .html; None: `own`.
-        made: The files by name; the page is `PAGE`, the last.
-        may_be: Files of an earlier report, deleted where this one has none: they would be taken for its own.
+    `out` is a folder, or the page's own name when it ends with .html; None: `own`. Those of an earlier report that there `may_be`,
+    and are not `made` now, are deleted: they would be taken for its own.
     """
     folder, page = (own if out is None else Folder(out)), PAGE
     if out is not None and ending(out) == ".html":

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...data.errors import ConfigError, DataError
 from ...data.storage.files import storage_errors, write_atomically
-from ..results.reading import Configuration, Results, SeedRun
+from ..record.results import ConfigurationResult, Results, SeedResult
 from ..storage.outbox import Line, lines_of_points
 from ..storage.targets import ending, written_to
 from .series import Panel
@@ -23,18 +23,12 @@ ENDINGS = (".png", ".svg", ".pdf")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Plot:
-    """Curves; they are drawn when they are shown or saved.
-
-    Attributes:
-        metrics: What is drawn.
-        panels: Lines that share an axis, for each task one.
-        left_out: How many configurations are not drawn, because a figure holds only so many lines.
-    """
+    """Curves; they are drawn when they are shown or saved."""
 
     results: Sequence[Results]
-    metrics: tuple[str, ...]
-    panels: Sequence[Panel]
-    left_out: int
+    metrics: tuple[str, ...]  # what is drawn
+    panels: Sequence[Panel]  # lines that share an axis, for each task one
+    left_out: int  # how many configurations are not drawn, because a figure holds only so many lines
 
     def save(self, target: str | Path) -> None:
         """Writes the picture to a path or URI that ends in .png, .svg or .pdf. Raises ConfigError, StorageError."""
@@ -59,7 +53,6 @@ class Plot:
         return f'Plot({", ".join(self.metrics)} of {", ".join(lines)}; .save("curves.svg") writes it)'
 
     def _repr_svg_(self) -> str:
-        """The picture, as notebooks show it."""
         return self.picture("svg").decode()
 
 
@@ -70,11 +63,9 @@ def check_ending(target: str | Path) -> None:
 
 
 def plot_of(results: Sequence[Results], asked: Sequence[str] | None = None, window: int = 1) -> Plot:
-    """What a plot of some results shows; arguments as those of `metrics_of` and `panels_of`.
+    """What a plot of some results shows.
 
-    Raises:
-        ConfigError: nothing measured a metric that is asked for; the nearest is named.
-        DataError: nothing has been measured yet.
+    Raises ConfigError: nothing measured what is asked for; DataError: nothing was measured yet.
     """
     metrics = metrics_of(results, asked)
     drawn, left_out = panels_of(results, metrics, window) if metrics else ([], 0)
@@ -84,11 +75,7 @@ def plot_of(results: Sequence[Results], asked: Sequence[str] | None = None, wind
 
 
 def metrics_of(results: Sequence[Results], asked: Sequence[str] | None) -> list[str]:
-    """The metrics that are drawn: those asked for, or "all"; else the score; else losses; else all.
-
-    Raises:
-        ConfigError: nothing measured one that is asked for; the nearest is named.
-    """
+    """The metrics that are drawn: those asked for, or "all"; else the score; else losses; else all. Raises ConfigError."""
     if asked == ["all"]:
         return measured(results)
     if asked is not None:
@@ -105,30 +92,24 @@ def metrics_of(results: Sequence[Results], asked: Sequence[str] | None) -> list[
 def panels_of(results: Sequence[Results], metrics: Sequence[str], window: int = 1) -> tuple[list[Panel], int]:
     """Panels with those series that have any of the metrics, and how many were left out because a figure holds only so many.
 
-    Args:
-        results: Of every source.
-        metrics: What is drawn; the first decides which lines are the best.
-        window: Every point becomes the mean of itself and those before it, so many in all.
+    The first metric decides which lines are the best. Every point becomes the mean of the newest `window` points.
     """
-    shown = [replace(one, configurations=tuple(smoothed(c, window) for c in one.configurations)) for one in results]
+    shown = [one.model_copy(update={"configurations": [smoothed(c, window) for c in one.configurations]}) for one in results]
     found, left_out = panels(group(shown), metrics[0])
     kept = [replace(p, series=[s for s in p.series if any(s.seeds(m) for m in metrics)]) for p in found]
     return [panel for panel in kept if panel.series], left_out
 
 
-def smoothed(configuration: Configuration, window: int) -> Configuration:
+def smoothed(configuration: ConfigurationResult, window: int) -> ConfigurationResult:
     """A configuration whose curves are means over the newest points; for a window of 1 itself."""
     if window == 1:
         return configuration
-    seeds = tuple(replace(run, measured=partial(_smooth, run, window)) for run in configuration.seeds)
-    return replace(configuration, seeds=seeds, _scores={})
+    seeds = [run.model_copy().reading(partial(_smooth, run, window)) for run in configuration.seeds]
+    return configuration.model_copy(update={"seeds": seeds})
 
 
 def trailing_mean(values: np.ndarray, window: int) -> np.ndarray:
-    """The mean of each value and those before it, `window` in all, fewer at the beginning; what is not finite is left out.
-
-    Where nothing in a window is finite the mean is NaN.
-    """
+    """The mean of each value and those before it, `window` in all; what is not finite is left out, and NaN where that is all."""
     good = np.isfinite(values)
     sums = np.concatenate([[0.0], np.cumsum(np.where(good, values, 0.0))])
     counts = np.concatenate([[0], np.cumsum(good)])
@@ -137,7 +118,7 @@ def trailing_mean(values: np.ndarray, window: int) -> np.ndarray:
     return np.where(n > 0, (sums[1:] - sums[first]) / np.maximum(n, 1), np.nan)
 
 
-def _smooth(run: SeedRun, window: int) -> list[Line]:
+def _smooth(run: SeedResult, window: int) -> list[Line]:
     return lines_of_points(
         {
             name: zip(curve.steps.tolist(), trailing_mean(curve.values, window).tolist(), strict=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from ...data.errors import ConfigError, did_you_mean
+from ..record.results import Results
 from ..results.csv_files import is_metrics, read_csv
-from ..results.reading import Results, find_experiment, read_results
+from ..results.experiment import read_results
+from ..results.reading import find_experiment
 from ..storage.folders import Folder
 from ..tracking.measured import is_run, read_run
 
@@ -22,23 +23,19 @@ def read_sources(sources: Sequence[str], storage: str, tracking: str | None = No
 
 
 def _renamed(results: Results, name: str) -> Results:
-    return replace(results, name=name, configurations=tuple(replace(c, experiment=name) for c in results.configurations))
+    renamed = [c.model_copy(update={"experiment": name}) for c in results.configurations]
+    return results.model_copy(update={"name": name, "configurations": renamed})
 
 
 def read_source(source: str, storage: str, tracking: str | None = None) -> Results:
     """The metrics of what a text names.
 
-    Args:
-        source: An experiment of the storage, or EXPERIMENT/TRIAL there; the folder or URI of an experiment or a trial, wherever it
-            lies; a CSV file of a metric, a folder of them, or one of such folders (d3ray's and d3rlpy's); `runs:/ID`, or
-            `models:/NAME@ALIAS`, whose run is meant.
-        storage: Folder or URI of results.
-        tracking: MLflow's tracking URI; None: MLFLOW_TRACKING_URI, else the database in `storage`.
+    That is an experiment of the storage, or EXPERIMENT/TRIAL there; the folder or URI of either, wherever it lies; a CSV file of a
+    metric, a folder of them, or one of such folders (d3ray's and d3rlpy's); `runs:/ID`, or `models:/NAME@ALIAS`, whose run is
+    meant.
 
-    Raises:
-        ConfigError: there is nothing of that name, the nearest experiment being named, or a policy and no metrics.
-        DataError: a file holds no metrics, or an experiment has no trials yet.
-        StorageError: something cannot be read.
+    Raises: ConfigError: there is nothing of that name, the nearest experiment being named, or a policy and no metrics. DataError: a
+    file holds no metrics, or an experiment has no trials yet. StorageError: something cannot be read.
     """
     if is_run(source):
         return read_run(source, tracking, storage)

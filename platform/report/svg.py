@@ -76,19 +76,14 @@ def heat_map(counts: Sequence[Sequence[int]], title: str) -> Markup:
 
 @dataclass(frozen=True)
 class Within:
-    """A row of `intervals`: a value, and from where to where it may be.
-
-    Attributes:
-        mark: A second value, such as the true one.
-        strong: Whether it is the row that is meant.
-    """
+    """A row of `intervals`: a value, and from where to where it may be."""
 
     label: str
     value: float
     low: float
     high: float
-    mark: float | None = None
-    strong: bool = False
+    mark: float | None = None  # A second value, such as the true one
+    strong: bool = False  # whether it is the row that is meant
 
 
 def intervals(rows: Sequence[Within], title: str, line: Within | None = None) -> Markup:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
-from ..record.results import ConfigurationResult
-from ..results.configurations import ConfigurationOutcome, objective_of
-from ..results.reading import Results
+from ..record.results import ConfigurationResult, Results
+from ..results.configurations import objective_of
 from ..settings.objective import Objective
 from ..words import csv_text, value_text
 
@@ -21,14 +20,12 @@ _AGGREGATE = {
 _NAMED = 8  # numbers of configurations in a sentence
 _REASONS = 12
 
-Ranked = TypeVar("Ranked", ConfigurationOutcome, ConfigurationResult)
 
-
-def best_first(configurations: Iterable[Ranked], objective: Objective) -> list[Ranked]:
+def best_first(configurations: Iterable[ConfigurationResult], objective: Objective) -> list[ConfigurationResult]:
     """Configurations by objective, those that went to their end before those that were stopped, those without a value last."""
     sign = 1 if objective.direction == "min" else -1
 
-    def rank(one: Ranked) -> tuple[int, float, int]:
+    def rank(one: ConfigurationResult) -> tuple[int, float, int]:
         if one.value is None or one.ended is None:
             return 2, 0.0, one.number or 0
         return int(one.ended != "finished"), sign * one.value, one.number or 0
@@ -38,7 +35,7 @@ def best_first(configurations: Iterable[Ranked], objective: Objective) -> list[R
 
 def sweep_words(results: Results) -> dict[str, Any]:
     """Name, a paragraph on the search, and a line for each reason why seeds failed."""
-    settings, objective = results.configuration, objective_of(results.configuration)
+    settings, objective = results.settings, objective_of(results.settings)
     ended = [one.ended for one in results.sweep if one.ended]
     parts = [
         f"{ended.count(how)} {words}"
@@ -81,11 +78,10 @@ def _space(space: Any) -> str:
 
 
 def _either(words: Sequence[str]) -> str:
-    """a, b or c."""
     return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else "".join(words)
 
 
-def failures(configurations: Sequence[ConfigurationOutcome]) -> list[str]:
+def failures(configurations: Sequence[ConfigurationResult]) -> list[str]:
     """Reasons by how often they came, numbers in them left out, with the configurations that they stopped."""
     found: dict[str, list[int]] = {}
     for one in configurations:
@@ -124,10 +120,9 @@ def configurations_csv(results: Sequence[Results]) -> str:
     ]
     for one in results:
         for c in one.sweep:
-            interval = c.summary.interval if c.summary else None
             outcome = ["", "", *("", "", ""), ""]
             if c.ended is not None:
-                ends = ["", "", ""] if interval is None else [*interval, (c.summary and c.summary.level) or ""]
+                ends = ["", "", ""] if c.interval is None else [*c.interval, c.level or ""]
                 outcome = [c.ended, "" if c.value is None else c.value, *ends, c.step]
             reasons = "; ".join(f"seed {seed}: {why}" for seed, why in c.failed.items())
             chosen = [json.dumps(c.choice[name]) if name in c.choice else "" for name in names]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...data.errors import ConfigError, did_you_mean
-from ..results.configurations import objective_of
-from ..results.reading import RETURN, Configuration, Results, differences
+from ..record.results import RETURN, ConfigurationResult, Results
+from ..results.configurations import differences, objective_of
 from ..storage.experiments import is_cost
 from ..words import value_text
 from .series import MOST, Panel, Series
@@ -24,12 +24,11 @@ class Task:
     """Configurations that may be compared: the same data, scored in the same place."""
 
     experiments: tuple[Results, ...]
-    configurations: tuple[Configuration, ...]  # labelled
+    configurations: tuple[ConfigurationResult, ...]  # labelled
 
     @property
     def title(self) -> str:
-        """The dataset's name; empty where it is not known."""
-        return str(self.results.dataset["name"] or "")
+        return str(self.results.data["name"] or "")
 
     @property
     def results(self) -> Results:
@@ -39,17 +38,17 @@ class Task:
 
 def group(results: Sequence[Results]) -> list[Task]:
     """Configurations by task, in order, with labels that tell them apart."""
-    found: dict[tuple[Any, Any], list[tuple[Results, Configuration]]] = {}
+    found: dict[tuple[Any, Any], list[tuple[Results, ConfigurationResult]]] = {}
     for one in results:
         for c in one.configurations:
-            of_task = replace(one, dataset=c.dataset, environment=c.environment)
-            found.setdefault((c.dataset.get("fingerprint"), c.environment), []).append((of_task, c))
+            of_task = one.model_copy(update={"data": c.data, "environment": c.environment})
+            found.setdefault((c.data.get("fingerprint"), c.environment), []).append((of_task, c))
     return [Task(tuple({one.name: one for one, _ in members}.values()), tuple(label(members))) for members in found.values()]
 
 
-def label(members: Sequence[tuple[Results, Configuration]]) -> list[Configuration]:
+def label(members: Sequence[tuple[Results, ConfigurationResult]]) -> list[ConfigurationResult]:
     """Names of a task's configurations: the algorithm, the experiment where that has several, and the settings that differ."""
-    labelled: list[Configuration] = []
+    labelled: list[ConfigurationResult] = []
     for results, configuration in members:
         alike = [c for _, c in members if c.algorithm == configuration.algorithm]
         mine = [c for c in results.configurations if c.algorithm == configuration.algorithm]
@@ -57,14 +56,14 @@ def label(members: Sequence[tuple[Results, Configuration]]) -> list[Configuratio
         if len({c.experiment for c in alike}) > 1:
             words.append(f"({results.name})")
         if configuration.number is None:
-            telling = differences([c.settings for c in mine])[mine.index(configuration)]
+            telling = differences([c.settings for c in mine])[[c is configuration for c in mine].index(True)]
         else:
             telling = {
                 name.rpartition(".")[2]: _rounded(value) for name, value in configuration.choice.items() if name not in _SAID
             }
         shown = [f"{name} {value_text(value)}" for name, value in telling.items()]
         words.append(", ".join([*shown[:3], *(["…"] if len(shown) > 3 else [])]))
-        labelled.append(replace(configuration, label=" ".join(filter(None, words))))
+        labelled.append(configuration.model_copy(update={"label": " ".join(filter(None, words))}))
     return labelled
 
 
@@ -75,13 +74,13 @@ def _rounded(value: Any) -> Any:
     return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
-def ranked(configurations: Sequence[Configuration], metric: str | None) -> list[Configuration]:
+def ranked(configurations: Sequence[ConfigurationResult], metric: str | None) -> list[ConfigurationResult]:
     """The best mean first, those without one last."""
     if metric is None:
         return list(configurations)
     sign = 1 if is_cost(metric) else -1
 
-    def rank(one: Configuration) -> float:
+    def rank(one: ConfigurationResult) -> float:
         summary = one.score(metric).summary
         return np.inf if summary is None else sign * summary.mean
 
@@ -96,7 +95,7 @@ def panels(tasks: Sequence[Task], metric: str | None) -> tuple[list[Panel], int]
     for task in tasks:
         best = ranked(task.configurations, metric)[:MOST]
         left_out += len(task.configurations) - len(best)
-        kept = [one for one in task.configurations if one in best]
+        kept = [one for one in task.configurations if any(one is other for other in best)]
         for one in kept:
             styles.setdefault(one.label, len(styles))
         of_return = metric == RETURN
@@ -118,7 +117,6 @@ def metric_names(drawn: Sequence[Panel]) -> list[str]:
 
 
 def axis_name(results: Sequence[Results], metric: str) -> str:
-    """What the axis of a metric is called."""
     if metric != RETURN:
         return metric
     episodes = {one.episodes for one in results}
@@ -145,7 +143,7 @@ def choose_metric(results: Sequence[Results], metric: str | None) -> str | None:
         check_metrics(results, [metric])
         return metric
     known = measured(results)
-    objectives = {objective_of(one.configuration).metric for one in results if one.sweep}
+    objectives = {objective_of(one.settings).metric for one in results if one.sweep}
     if len(objectives) == 1 and (found := objectives.pop()) in known:
         return found
     held_out = [name for name in known if name.startswith("holdout/")]
@@ -156,5 +154,7 @@ def shown(results: Results) -> Results:
     """The results with the best `SHOWN` configurations of a sweep; those of other experiments as they are."""
     if not results.sweep:
         return results
-    numbers = [one.number for one in best_first(results.sweep, objective_of(results.configuration))[:SHOWN]]
-    return replace(results, configurations=tuple(one for one in results.configurations if one.number in numbers))
+    numbers = [one.number for one in best_first(results.sweep, objective_of(results.settings))[:SHOWN]]
+    best = [one for one in results.sweep if one.number in numbers]
+    others = [one for one in results.sweep if one.number not in numbers]
+    return results.model_copy(update={"configurations": best, "left_out": others})

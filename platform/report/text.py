@@ -11,8 +11,8 @@ from typing import Any
 
 from ...algos.judging.overfitting import stop_here
 from ...data.uris import without_password
+from ..record.results import RETURN, ConfigurationResult, Results, Score, SeedResult
 from ..results.mlflow_pages import mlflow_command
-from ..results.reading import RETURN, Configuration, Results, Score, SeedRun
 from ..results.summary import compare
 from ..settings.config import ExperimentConfig
 from ..statistics import FEW, interval_name, why_below
@@ -23,13 +23,11 @@ from ..words import count
 
 NONE = "–"
 _NAMED = 3  # configurations of which it is said that the best is not shown to differ
-_STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "stopped", "RUNNING": "running"}
+STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "stopped", "RUNNING": "running", "PENDING": "pending"}
 
 
 @dataclass(frozen=True)
 class Row:
-    """A configuration in the table of scores."""
-
     label: str
     style: int | None  # of its line in the figures; None where it is not drawn
     seeds: str
@@ -60,12 +58,10 @@ def decimals(values: Iterable[float | None]) -> int:
 
 
 def listed(words: Sequence[str]) -> str:
-    """a, b and c."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def moment(seconds: float) -> str:
-    """A time, to the minute."""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
 
 
@@ -73,7 +69,7 @@ def moment(seconds: float) -> str:
 
 
 def table(
-    configurations: Sequence[Configuration], results: Results, metric: str | None, styles: Mapping[str, int]
+    configurations: Sequence[ConfigurationResult], results: Results, metric: str | None, styles: Mapping[str, int]
 ) -> dict[str, Any]:
     """Rows in the order given, the data's own row, and what must be said below."""
     found = [one.score(metric) if metric else None for one in configurations]
@@ -84,22 +80,24 @@ def table(
     own = None
     if data is not None:
         normalized = results.reference and number(float(results.reference.score(data)), 1)
-        own = {"mean": number(data, places), "normalized": normalized or NONE, "n": count(results.dataset["n_episodes"], "episode")}
+        own = {"mean": number(data, places), "normalized": normalized or NONE, "n": count(results.data["n_episodes"], "episode")}
     name = interval_name(max((score.summary.n for score in found if score and score.summary), default=1))
     return {"rows": rows, "data": own, "notes": _notes(configurations, found, metric), "interval_name": name}
 
 
-def _row(one: Configuration, metric: str | None, score: Score | None, results: Results, places: int, style: int | None) -> Row:
+def _row(
+    one: ConfigurationResult, metric: str | None, score: Score | None, results: Results, places: int, style: int | None
+) -> Row:
     speeds = [run.speed for run in one.seeds if run.speed is not None]
     speed = math.fsum(speeds) / len(speeds) if speeds else None
     shown_speed = number(speed, 0 if speed is None or speed >= 10 else 1)
     if score is None or metric is None or score.summary is None:
-        done, steps = sum(run.status == "FINISHED" for run in one.seeds), sorted({run.step for run in one.seeds})
+        done, steps = sum(run.status == "FINISHED" for run in one.seeds), sorted({run.reached for run in one.seeds})
         reached = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
         n = done if score is None else 0
         return Row(one.label, style, _of(n, len(one.seeds)), step=reached, speed=shown_speed)
     summary, reference = score.summary, results.reference if metric == RETURN else None
-    best = [found[0] for run in one.seeds if run.seed in score.values and (found := run.best(metric)) is not None]
+    best = [found[0] for run in one.seeds if run.seed in score.values and (found := run.best_value(metric)) is not None]
     few = "†" if 1 < summary.n < FEW else ""
     return Row(
         one.label,
@@ -120,7 +118,7 @@ def _of(n: int, of: int) -> str:
     return str(n) if n == of else f"{n} of {of}"
 
 
-def _notes(configurations: Sequence[Configuration], scores: Sequence[Score | None], metric: str | None) -> list[str]:
+def _notes(configurations: Sequence[ConfigurationResult], scores: Sequence[Score | None], metric: str | None) -> list[str]:
     said: list[str] = []
     for one, score in zip(configurations, scores, strict=True):
         if score is None:
@@ -137,9 +135,9 @@ def _notes(configurations: Sequence[Configuration], scores: Sequence[Score | Non
     return said
 
 
-def _fate(run: SeedRun) -> str:
+def _fate(run: SeedResult) -> str:
     if run.status == "FAILED":
-        return f"failed at step {run.step:,}: {_ended(run.reason)}"
+        return f"failed at step {run.reached:,}: {_ended(run.reason)}"
     return f"was stopped at step {run.step:,} of {run.n_steps:,}"
 
 
@@ -147,36 +145,40 @@ def _ended(reason: str) -> str:
     return reason.strip().rstrip(".") or "nobody knows why"
 
 
-def seed_rows(configurations: Sequence[Configuration], results: Results, metric: str | None) -> list[dict[str, Any]]:
+def seed_rows(configurations: Sequence[ConfigurationResult], results: Results, metric: str | None) -> list[dict[str, Any]]:
     """A row a seed: how it ended, its last and best score, and its run in MLflow."""
     runs = [(one, run) for one in configurations for run in one.seeds]
     values = [value for _, run in runs if metric in run.curves for value in run.curves[metric].values] if metric else []
     places = decimals(map(float, values))
-    rows: list[dict[str, Any]] = []
-    for one, run in runs:
-        last = float(run.curves[metric].values[-1]) if metric and metric in run.curves else None
-        best = run.best(metric) if metric else None
-        rows.append(
-            {
-                "configuration": one.label,
-                "seed": run.seed,
-                "status": _STATUS[run.status],
-                "step": f"{run.step:,}",
-                "last": number(last, places),
-                "best": number(best[0], places) if best else NONE,
-                "best_step": f"at {best[1]:,}" if best else "",
-                "speed": number(run.speed, 0 if run.speed is None or run.speed >= 10 else 1),
-                "run": run.run_id or "",
-                "link": run_link(results.tracking, run.run_id),
-            }
-        )
-    return rows
+    return [
+        {
+            **seed_cells(run, metric, run.best_value(metric) if metric else None, places),
+            "configuration": one.label,
+            "speed": number(run.speed, 0 if run.speed is None or run.speed >= 10 else 1),
+            "link": run_link(results.tracking, run.run_id),
+        }
+        for one, run in runs
+    ]
+
+
+def seed_cells(run: SeedResult, metric: str | None, best: tuple[float, int] | None, places: int) -> dict[str, Any]:
+    """How a seed ended, its last and best score, and its run."""
+    curve = run.curves.get(metric or "")
+    return {
+        "seed": run.seed,
+        "status": STATUS[run.status],
+        "step": f"{run.reached:,}",
+        "last": NONE if curve is None else number(float(curve.values[-1]), places),
+        "best": number(best[0], places) if best else NONE,
+        "best_step": f"at {best[1]:,}" if best else "",
+        "run": run.run_id or "",
+    }
 
 
 # ---- sentences
 
 
-def too_long(configurations: Sequence[Configuration]) -> list[str]:
+def too_long(configurations: Sequence[ConfigurationResult]) -> list[str]:
     """Of each seed that should have ended earlier where, and what says so; nothing of the others."""
     said: list[str] = []
     for one in configurations:
@@ -189,10 +191,10 @@ def too_long(configurations: Sequence[Configuration]) -> list[str]:
     return said
 
 
-def lead(experiments: Sequence[Results], configurations: Sequence[Configuration], metric: str | None) -> str:
+def lead(experiments: Sequence[Results], configurations: Sequence[ConfigurationResult], metric: str | None) -> str:
     """What was run on some data and what came of it, in a few sentences; the best configuration first."""
     results = experiments[0]
-    data, runs = results.dataset, [run for one in configurations for run in one.seeds]
+    data, runs = results.data, [run for one in configurations for run in one.seeds]
     algorithms = list(dict.fromkeys(one.algorithm for one in configurations))
     n_seeds = sorted({len(one.seeds) for one in configurations})
     seeds = count(n_seeds[0], "seed") if len(n_seeds) == 1 else f"{n_seeds[0]} to {n_seeds[-1]} seeds"
@@ -210,12 +212,12 @@ def lead(experiments: Sequence[Results], configurations: Sequence[Configuration]
     said = [f"{what} learned {came}, with {seeds}{' each' * (len(configurations) > 1)}."]
     said += _outcome(results, configurations, metric)
     said += _casualties(runs)
-    if running := [one.name for one in experiments if one.status == "RUNNING"]:
+    if running := [one.name for one in experiments if one.state == "RUNNING"]:
         said.append(f"{listed(running)} {'is' if len(running) == 1 else 'are'} still running.")
     return " ".join(said)
 
 
-def _outcome(results: Results, configurations: Sequence[Configuration], metric: str | None) -> list[str]:
+def _outcome(results: Results, configurations: Sequence[ConfigurationResult], metric: str | None) -> list[str]:
     if metric is None:
         return ["Nothing was scored, so this page shows losses only."]
     scored = [(one, score) for one in configurations if (score := one.score(metric)).summary]
@@ -242,7 +244,7 @@ def _outcome(results: Results, configurations: Sequence[Configuration], metric: 
     return [said, f"That it differs from {others} is not shown."]
 
 
-def _not_shown(configurations: Sequence[Configuration], metric: str) -> list[str]:
+def _not_shown(configurations: Sequence[ConfigurationResult], metric: str) -> list[str]:
     """Those from which seeds do not show that the first differs, as `d3ray compare` tests it."""
     if len(configurations) < 2:
         return []
@@ -250,7 +252,7 @@ def _not_shown(configurations: Sequence[Configuration], metric: str) -> list[str
     return [one.label for one, verdict in zip(configurations[1:], verdicts, strict=True) if not verdict.is_shown]
 
 
-def _casualties(runs: Sequence[SeedRun]) -> list[str]:
+def _casualties(runs: Sequence[SeedResult]) -> list[str]:
     failed, stopped = (sum(run.status == status for run in runs) for status in ("FAILED", "KILLED"))
     parts = [f"{n} {verb}" for n, verb in ((failed, "failed"), (stopped, "was stopped" if stopped == 1 else "were stopped")) if n]
     if not parts:
@@ -270,7 +272,7 @@ def conditions(experiments: Sequence[Results]) -> list[tuple[str, list[tuple[str
 
 
 def _conditions(results: Results) -> list[tuple[str, str]]:
-    data = results.dataset
+    data = results.data
     size = f"{count(data['n_transitions'], 'transition')} in {count(data['n_episodes'], 'episode')}"
     found = [
         ("Dataset", f"{data['name']}: {size}") if data["n_transitions"] else ("Environment", str(data["name"])),
@@ -290,7 +292,7 @@ def _conditions(results: Results) -> list[tuple[str, str]]:
         found.append(
             ("Normalisation", f"0 is a return of {number(low, 1)} (random), 100 one of {number(high, 1)} (expert), as in D4RL")
         )
-    found.append(("Trained", f"{moment(results.begun)} to {moment(results.ended)}"))
+    found.append(("Trained", f"{moment(results.created)} to {moment(results.last_sign)}"))
     for machine in results.surroundings:
         found.append(("Machine", describe_machine(machine)))
     commits = [describe_git(machine["git"]) for machine in results.surroundings if machine.get("git")]
@@ -302,13 +304,13 @@ def _conditions(results: Results) -> list[tuple[str, str]]:
 # ---- how to repeat it
 
 
-def experiment_words(results: Results, configurations: Sequence[Configuration], metric: str | None) -> dict[str, Any]:
+def experiment_words(results: Results, configurations: Sequence[ConfigurationResult], metric: str | None) -> dict[str, Any]:
     """An experiment's status, its seeds, and how to repeat it and look at its runs."""
     configs = [(one.label, *_again(results, one, k, len(configurations))) for k, one in enumerate(configurations, 1)]
     return {
         "name": results.name,
-        "status": _STATUS[results.status],
-        "reason": results.reason if results.status != "FINISHED" else "",
+        "status": STATUS[results.state],
+        "reason": results.reason if results.state != "FINISHED" else "",
         "rows": seed_rows(configurations, results, metric),
         "configs": configs,
         "mlflow": mlflow_command(str(results.tracking["uri"])) if results.tracking.get("uri") else "",
@@ -318,13 +320,13 @@ def experiment_words(results: Results, configurations: Sequence[Configuration], 
     }
 
 
-def _again(results: Results, one: Configuration, k: int, of: int) -> tuple[str, str]:
+def _again(results: Results, one: ConfigurationResult, k: int, of: int) -> tuple[str, str]:
     """The command that trains a configuration again, and the config file that it reads."""
     name = f"{results.name}-again" if of == 1 else f"{results.name}-again-{k}"
     settings = {key: value for key, value in one.settings.items() if key in ExperimentConfig.model_fields}
     best = {"checkpoint": {"best": one.settings["best"]}} if one.settings.get("best") else {}
     together = {"seeds": [run.seed for run in one.seeds], "seeds_per_trial": max(run.seeds_together for run in one.seeds)}
-    config = {"name": name, "dataset": results.dataset.get("source", results.dataset["name"]), **settings, **best, **together}
+    config = {"name": name, "dataset": results.data.get("source", results.data["name"]), **settings, **best, **together}
     return f"d3ray train --config {name}.json", _json(config)
 
 

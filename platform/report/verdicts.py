@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ...data.errors import ConfigError, DataError
+from ..record.results import ConfigurationResult, Results
 from ..results.configurations import objective_of
-from ..results.reading import Configuration, Results
 from ..results.summary import Comparison, Verdict, compare
 from ..words import interval_text, number
 from . import sweep_text
@@ -19,13 +19,7 @@ _MOST = 6  # configurations side by side
 def compared(results: Sequence[Results], metric: str | None = None) -> Comparison:
     """Of several experiments the best configuration of each beside the first one's, of a single one its configurations.
 
-    Args:
-        results: At least one.
-        metric: The one that is tested; None: the score, or what was measured in its place.
-
-    Raises:
-        ConfigError: there is one configuration alone, or nothing measured the metric.
-        DataError: nothing has been measured yet.
+    Raises ConfigError: there is one configuration alone, or nothing measured the metric; DataError: nothing has been measured yet.
     """
     metrics = metrics_of(results, None if metric is None else [metric])
     if not metrics:
@@ -40,7 +34,7 @@ def compared(results: Sequence[Results], metric: str | None = None) -> Compariso
 
 def best_and_next(results: Results) -> list[str]:
     """Whether the best configuration of a sweep differs from the next one: a sentence for each dataset with two that finished."""
-    metric, said = objective_of(results.configuration).metric, list[str]()
+    metric, said = objective_of(results.settings).metric, list[str]()
     finished = [one.number for one in results.sweep if one.ended == "finished"]
     for task in group([results]):
         found = best_first(results, [one for one in task.configurations if one.number in finished], metric)
@@ -49,9 +43,9 @@ def best_and_next(results: Results) -> list[str]:
     return said
 
 
-def best_first(results: Results, configurations: Sequence[Configuration], metric: str) -> list[Configuration]:
+def best_first(results: Results, configurations: Sequence[ConfigurationResult], metric: str) -> list[ConfigurationResult]:
     """The configurations of an experiment that are compared, the best of them: by the objective of a sweep, else by their means."""
-    objective = objective_of(results.configuration)
+    objective = objective_of(results.settings)
     if not results.sweep or metric != objective.metric:
         return ranked(configurations, metric)[:_MOST]
     places = {one.number: place for place, one in enumerate(sweep_text.best_first(results.sweep, objective))}
@@ -65,13 +59,13 @@ def sentences(found: Comparison) -> Iterator[str]:
         where = ", ".join(f"{one.label} in {one.environment}" for one in found.configurations if one.environment)
         yield f"They were scored in different environments ({where}), whose numbers say nothing of each other."
         return
-    if len({one.dataset.get("fingerprint") for one in found.configurations} - {None}) > 1:
+    if len({one.data.get("fingerprint") for one in found.configurations} - {None}) > 1:
         yield "They learned from different data, which may be what makes the difference."
     for other, verdict in zip(found.configurations[1:], found.verdicts, strict=True):
         yield _sentence(found, first, other, verdict)
 
 
-def _sentence(found: Comparison, first: Configuration, other: Configuration, verdict: Verdict) -> str:
+def _sentence(found: Comparison, first: ConfigurationResult, other: ConfigurationResult, verdict: Verdict) -> str:
     names = f"{other.label} and {first.label}"
     if (apart := verdict.difference) is None:
         return f"{names}: no seed of one of them has a final {found.metric}, so they cannot be compared."
@@ -94,5 +88,4 @@ def _sentence(found: Comparison, first: Configuration, other: Configuration, ver
 
 
 def unit(found: Comparison) -> str:
-    """What each number of a comparison is of."""
     return "episode" if found.paired else "seed"

@@ -18,8 +18,9 @@ from typing import Any
 from ...data.errors import DataError
 from ...data.storage.files import storage_errors
 from ...data.storage.json_text import parse_json
+from ..record.results import ConfigurationResult, Results, SeedResult
 from ..storage.outbox import lines_of_points
-from .reading import Configuration, Results, SeedRun
+from .configurations import free_seed
 
 PARAMS = "params.json"
 
@@ -43,9 +44,7 @@ def is_metrics(path: Path) -> bool:
 def read_csv(path: Path) -> Results:
     """The runs of a CSV file or of a folder of them.
 
-    Raises:
-        DataError: a file's lines are no `epoch,step,value`, or there is none.
-        StorageError: a file cannot be read.
+    Raises DataError: a file's lines are no `epoch,step,value`, or there is none.
     """
     if path.is_file():
         run = next((above for above in list(path.parents)[:3] if (above / PARAMS).is_file()), path.parent)
@@ -62,17 +61,9 @@ def read_csv(path: Path) -> Results:
         alike.setdefault(key, []).append((about, run, files))
     return Results(
         name=name,
-        status="FINISHED",
-        reason="",
-        dataset={"name": next((about.dataset for runs in alike.values() for about, _, _ in runs), "")},
-        environment=None,
-        episodes=None,
-        configuration={},
-        configurations=tuple(_configuration(name, runs) for runs in alike.values()),
-        begun=0.0,
-        ended=0.0,
-        died=False,
-        tracking={},
+        state="FINISHED",
+        data={"name": next((about.dataset for runs in alike.values() for about, _, _ in runs), "")},
+        configurations=[_configuration(name, runs) for runs in alike.values()],
     )
 
 
@@ -96,25 +87,23 @@ def read_file(file: Path) -> list[tuple[int, float]]:
     return points
 
 
-def _configuration(name: str, runs: list[tuple[_Params, Path, list[Path]]]) -> Configuration:
-    seeds: dict[int, SeedRun] = {}
+def _configuration(name: str, runs: list[tuple[_Params, Path, list[Path]]]) -> ConfigurationResult:
+    seeds: dict[int, SeedResult] = {}
     for about, run, files in runs:
-        named = about.seed is not None and about.seed not in seeds
-        seed = about.seed if named and about.seed is not None else next(k for k in range(len(runs) + 1) if k not in seeds)
+        seed = free_seed(about.seed, seeds)
         points = {file.relative_to(run).with_suffix("").as_posix(): read_file(file) for file in files}
         last = max(step for found in points.values() for step, _ in found)
-        n_steps = about.n_steps or last
         status = "FINISHED" if about.n_steps is not None and last >= about.n_steps else "RUNNING"  # files do not say how it ended
-        seeds[seed] = SeedRun(seed, status, "", last, n_steps, None, 1, None, partial(lines_of_points, points))
+        found = SeedResult(seed=seed, status=status, step=last, n_steps=about.n_steps or last)
+        seeds[seed] = found.reading(partial(lines_of_points, points))
     about = runs[0][0]
-    return Configuration(
+    return ConfigurationResult(
         experiment=name,
         algorithm=about.algorithm or name,
         settings=about.settings,
         n_steps=max(one.n_steps for one in seeds.values()),
-        seeds=tuple(seeds[seed] for seed in sorted(seeds)),
-        dataset={"name": about.dataset or None},
-        environment=None,
+        seeds=[seeds[seed] for seed in sorted(seeds)],
+        data={"name": about.dataset or None},
     )
 
 

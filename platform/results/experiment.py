@@ -1,72 +1,60 @@
-"""What came of an experiment, from its folders alone."""
+"""The one reader of what an experiment has come to, from its folders alone: configurations, seeds, and metrics by gradient step.
+
+Nothing here changes anything, and MLflow is not asked: its runs are copies of what lies here. Metrics are read when they are asked
+for: of a sweep of thousands of configurations a page shows the curves of a few.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import partial
 
-from ..record.results import Checkpoint, ConfigurationResult, Results, SeedResult
-from ..record.status import ConfigurationStatus, State
-from ..storage.experiments import Experiment, Status, Trial
-from .configurations import ConfigurationOutcome, read_configurations
+from ...data.errors import DataError
+from ...data.uris import without_secrets
+from ..record.results import ConfigurationResult, Results, SeedResult
+from ..record.status import State
+from ..storage.experiments import Experiment, Trial
+from ..storage.outbox import lines, newest_lines
+from ..surroundings import read_surroundings
+from .configurations import differences, ended_seeds, id_of, objective_of, read_configurations
 from .mlflow_pages import mlflow_command, view_links
-from .reading import differences
+from .reading import find_experiment
 from .status_reader import StatusReader
 
 
-def conclude(trials: Sequence[Trial]) -> tuple[Status, str]:
-    """The status of an experiment whose trials have ended, and why it failed, or ended early.
-
-    What a scheduler stopped, or somebody cancelled, is an outcome like any, and in a sweep so is a configuration that diverged;
-    the experiment fails where others failed, or where nothing finished. What is left where a budget ended it, where it was
-    cancelled, or data are missing now, a resume goes on with.
-    """
-    if left := sum(not trial.status for trial in trials):
-        return "KILLED", f"{left} of {len(trials)} trials are left"
-    ended = [(trial, seed, about) for trial in trials for seed, about in trial.status.items()]
-    killed = [about for _, _, about in ended if about["status"] == "KILLED"]
-    if open_ := [about for about in killed if not about.get("final")]:
-        return "KILLED", open_[0].get("reason", "")
-    failed = [(trial, seed, about) for trial, seed, about in ended if about["status"] == "FAILED"]
-    if any(about["status"] == "FINISHED" for _, _, about in ended):
-        failed = [one for one in failed if one[0].number is None or not one[2].get("final")]
-    elif not failed and killed:
-        return "KILLED", killed[0].get("reason", "")
-    if not failed:
-        limited = [about["reason"] for _, _, about in ended if "time_limit" in about]
-        return "FINISHED", f"{len(limited)} of {len(ended)} seeds: {limited[0]}" if limited else ""
-    trial, seed, about = failed[0]
-    which = f"seed {seed}" if trial.number is None else f"configuration {trial.number}, seed {seed}"
-    return "FAILED", f"{len(failed)} of {len(ended)} seeds failed; {which}: {about['reason']}"
-
-
 def results_of(experiment: Experiment, undelivered: str = "") -> Results:
-    """What an experiment has come to; also of one that is running or was stopped. Raises StorageError.
-
-    Args:
-        experiment: Which.
-        undelivered: What the tracking server has not got, and why.
-    """
-    status = StatusReader.of(experiment).read()
-    trials = {trial.identity: trial for trial in experiment.trials()}
-    members = [[trials[one.identity] for one in each.trials if one.identity in trials] for each in status.configurations]
-    settings = [mine[0].configuration for mine in members]
-    chosen = differences(settings) if len(settings) > 1 else [{} for _ in settings]
-    outcomes: dict[str, ConfigurationOutcome] = {}
-    if (objective := status.objective) is not None:
-        outcomes = {folder: one for one in read_configurations(trials.values(), objective) for folder in one.folders}
+    """What an experiment has come to; also of one that is running or was stopped. Raises StorageError."""
+    status, trials = StatusReader.of(experiment).read(), experiment.trials()
+    objective = objective_of(experiment.configuration) if "search" in experiment.configuration else status.objective
+    found = read_configurations(trials, objective, partial(_seeds, overall=status.state))
+    by_trial = {trial.identity: each for each in status.configurations for trial in each.trials}
+    chosen = differences([one.settings for one in found]) if len(found) > 1 else [{} for _ in found]
+    configurations = list[ConfigurationResult]()
+    for one, told in zip(found, chosen, strict=True):
+        more = {"chosen": told}
+        if one.seeds and (now := by_trial.get(one.seeds[0].trial)) is not None:
+            more |= {"label": now.label, "state": now.state, "interval": now.interval, "level": now.level}
+            more |= {} if one.ended else {"value": now.value, "scores": one.scores or now.scores}
+        configurations.append(one.model_copy(update=more))
+    evaluation = next((one.settings["evaluation"] for one in found if one.settings.get("evaluation")), None) or {}
     tracked = experiment.folder.read_json("tracking.json") or {}
-    models = dict.fromkeys(note["registered"] for one in trials.values() for note in one.delivered.values() if "registered" in note)
+    models = dict.fromkeys(note["registered"] for one in trials for note in one.delivered.values() if "registered" in note)
     return Results(
         name=status.name,
         state=status.state,
+        reason=status.reason,
+        died=status.state == "KILLED" and experiment.state["status"] == "RUNNING",
         folder=status.folder,
         objective=objective,
-        configurations=[
-            _configuration(each, mine, told, outcomes.get(mine[0].folder.name), status.state)
-            for each, mine, told in zip(status.configurations, members, chosen, strict=True)
-        ],
+        created=status.created,
+        last_sign=max((seed.last_sign for one in found for seed in one.seeds if seed.last_sign), default=status.created),
+        settings=experiment.configuration,
+        data=experiment.dataset,
+        environment=id_of(evaluation.get("environment")) or id_of(experiment.dataset.get("environment")),
+        episodes=evaluation.get("episodes"),
+        surroundings=read_surroundings(experiment.folder),
+        configurations=configurations,
         models=list(models),
+        tracking=tracked,
         tracking_uri=tracked.get("uri", ""),
         run_id=tracked.get("run"),
         look=mlflow_command(tracked.get("uri", "")),
@@ -75,50 +63,36 @@ def results_of(experiment: Experiment, undelivered: str = "") -> Results:
     )
 
 
-def _configuration(
-    now: ConfigurationStatus, trials: Sequence[Trial], chosen: dict[str, Any], came: ConfigurationOutcome | None, overall: State
-) -> ConfigurationResult:
-    return ConfigurationResult(
-        number=now.number,
-        label=now.label,
-        chosen=chosen,
-        choice=trials[0].choice_at_end,
-        algorithm=str(trials[0].configuration.get("algorithm", {}).get("name", "")),
-        dataset=str(trials[0].dataset["name"]) if came is None else came.dataset,
-        settings=trials[0].configuration,
-        state=now.state,
-        ended=came and came.ended,
-        value=now.value if came is None or came.ended is None else came.value,
-        scores=now.scores if came is None else came.scores,
-        interval=now.interval,
-        level=now.level,
-        seeds=[seed for trial in trials for seed in _seeds(trial, overall)],
-    )
+def read_results(storage: str, name: str, trial: str | None = None) -> Results:
+    """What an experiment has come to so far, or one trial of it.
+
+    Raises ConfigError: there is none; DataError: it has no trials yet.
+    """
+    experiment = find_experiment(storage, name)
+    found = results_of(experiment)
+    if not found.configurations:
+        where = without_secrets(experiment.folder.above.name)
+        raise DataError(f"The experiment {experiment.name!r} in {where} has no trials yet: there is nothing to report.")
+    if trial is None:
+        return found
+    (mine,) = (one for one in found.configurations if any(seed.trial == trial for seed in one.seeds))
+    alone = mine.model_copy(update={"seeds": [seed for seed in mine.seeds if seed.trial == trial]})
+    settings = {key: value for key, value in found.settings.items() if key != "search"}  # of a sweep one trial is none
+    return found.model_copy(update={"configurations": [alone], "settings": settings})
 
 
 def _seeds(trial: Trial, overall: State) -> list[SeedResult]:
-    ended, delivered, committed = trial.status, trial.delivered, max(trial.committed, 0)
+    """What the folder of a trial says of its seeds, with what the tracking server has of them, and their metrics."""
+    delivered, committed, ended = trial.delivered, trial.committed, trial.status
     found: list[SeedResult] = []
-    for seed in trial.seeds:
-        about: Mapping[str, Any] = ended.get(seed, {})
-        note, policy = delivered.get(seed, {}), trial.folder / "policy" / f"seed-{seed}"
-        status: State = about.get("status", "RUNNING" if overall == "RUNNING" else "KILLED")
-        is_final = status == "FINISHED" or bool(about.get("final"))
-        found.append(
-            SeedResult(
-                seed=seed,
-                number=trial.number,
-                trial=trial.identity,
-                status=status,
-                reason=about.get("reason", ""),
-                is_final=is_final,
-                step=about.get("step", committed),
-                metrics=about.get("metrics", {}),
-                best=Checkpoint(**about["best"]) if about.get("best") else None,
-                policy=policy.name if is_final and policy.names() else None,
-                run_id=note.get("run"),
-                model_version=note.get("model"),
-                warning=about.get("warning", ""),
-            )
-        )
+    for one in ended_seeds(trial, overall):
+        outbox, note, policy = trial.outbox(one.seed), delivered.get(one.seed, {}), trial.folder / "policy" / f"seed-{one.seed}"
+        more = {
+            "step": one.step if "step" in ended.get(one.seed, {}) else max(committed, 0),
+            "last_sign": one.last_sign or next((line.time / 1000 for line in newest_lines(outbox, committed)), None),
+            "policy": policy.name if one.is_final and policy.names() else None,
+            "run_id": note.get("run"),
+            "model_version": note.get("model"),
+        }
+        found.append(one.model_copy(update=more).reading(partial(lines, outbox, -1, committed)))
     return found

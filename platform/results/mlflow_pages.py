@@ -19,13 +19,9 @@ def mlflow_command(uri: str) -> str:
 
 
 def view_links(note: Mapping[str, Any]) -> dict[str, str]:
-    """Links to an experiment's views by what they show, `table` and `curves`.
+    """Links to an experiment's views, `table` and `curves`, by its `tracking.json`.
 
-    Args:
-        note: Its `tracking.json`; empty: there are no runs yet.
-
-    Returns:
-        None where it has no views. For a database in a file, links to the server that `mlflow ui` starts.
+    For a database in a file, to where `mlflow ui` is.
     """
     if "view" not in note:
         return {}

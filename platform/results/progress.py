@@ -12,8 +12,6 @@ from ..storage.experiments import Status, Trial
 
 @dataclass
 class TrialProgress:
-    """How far a trial is."""
-
     identity: str
     number: int | None  # of its configuration in a sweep
     seeds: tuple[int, ...]
@@ -36,7 +34,6 @@ class Progress:
 
     @property
     def done(self) -> int:
-        """Gradient steps of all seeds together."""
         return sum(one.step * len(one.seeds) for one in self.trials.values())
 
     @property

@@ -10,36 +10,26 @@ from typing import Any, Self
 
 from ...data.errors import StorageError
 from ..record.jobs import Job
+from ..record.results import SPEED
 from ..record.status import Budget, SeedStatus, State, Status, TrialStatus, main_losses, rate_of
 from ..settings.objective import Objective
 from ..storage.experiments import Experiment, Trial
 from ..storage.outbox import newest_lines
-from .configurations import objective_of
+from .configurations import differences, objective_of
 from .progress import Progress, TrialProgress
-from .reading import differences, find_experiment
+from .reading import find_experiment
 
 _POINTS = 6  # lines that a rate is measured from
-_SPEED = "time/updates_per_second"
 
 
 class StatusReader:
-    """Reads an experiment as often as is asked; trials that are done with are read once.
-
-    Args:
-        storage: Folder or URI of all results.
-        name: The experiment's.
-
-    Raises:
-        ConfigError: there is no experiment of that name; the nearest is named.
-        StorageError: the storage cannot be read.
-    """
+    """Reads an experiment as often as is asked; trials that are done with are read once. Raises ConfigError, StorageError."""
 
     def __init__(self, storage: str, name: str) -> None:
         self._begin(find_experiment(storage, name))
 
     @classmethod
     def of(cls, experiment: Experiment) -> Self:
-        """Of an experiment that was found. Raises StorageError."""
         made = cls.__new__(cls)
         made._begin(experiment)
         return made
@@ -53,15 +43,10 @@ class StatusReader:
         self._since = 0.0
 
     def read(self, progress: Progress | None = None, job: Job | None = None) -> Status:
-        """The experiment now.
+        """The experiment now, with the newest job that ran it where one is known.
 
-        Args:
-            progress: Of the driver, where this process is the one that runs the experiment: it knows of epochs that no checkpoint
-                stands for yet.
-            job: The newest that ran it, where one is known.
-
-        Raises:
-            StorageError: the experiment's own files cannot be read. Trials that cannot are left out, and `trouble` says so.
+        `progress` is the driver's, where this process runs the experiment: it knows of epochs that no checkpoint stands for yet.
+        Raises StorageError: the experiment's own files cannot be read; trials that cannot are left out, and `trouble` says so.
         """
         experiment, now = self.experiment, time.time()
         kept = experiment.folder.read_json("state.json")
@@ -190,12 +175,11 @@ class StatusReader:
 
 
 def _ended(trial: Trial, ended: Mapping[int, Mapping[str, Any]], metric: str | None) -> dict[str, Any]:
-    """What the folder of a trial says that has ended."""
     bad = {seed: about for seed, about in ended.items() if about["status"] != "FINISHED"}
     failed = {seed: str(about.get("reason") or "nobody knows why") for seed, about in bad.items() if about["status"] == "FAILED"}
     first = next(iter(bad.values()), None)
     times = [about["time"] / 1000 for about in ended.values() if "time" in about]
-    speeds = [about["metrics"][_SPEED] for about in ended.values() if _SPEED in about.get("metrics", {})]
+    speeds = [about["metrics"][SPEED] for about in ended.values() if SPEED in about.get("metrics", {})]
     return {
         "state": "FINISHED" if first is None else "FAILED" if failed else first["status"],
         "is_final": all(about["status"] == "FINISHED" or about.get("final") for about in ended.values()),
@@ -221,7 +205,7 @@ def _going(
         for n, line in enumerate(newest_lines(trial.outbox(seed), committed)):
             if seed == trial.seeds[0] and n < _POINTS:
                 points.append((line.time / 1000, line.step))
-                speed = line.metrics.get(_SPEED) if speed is None else speed
+                speed = line.metrics.get(SPEED) if speed is None else speed
             if n == 0:
                 found[seed] |= {name: line.metrics[name] for name in main_losses(line.metrics)}
             if metric is not None and metric in line.metrics:

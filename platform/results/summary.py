@@ -8,40 +8,30 @@ from typing import Any
 
 import numpy as np
 
+from ..record.results import ConfigurationResult, Score
 from ..statistics import LEVEL, Difference, Summary, difference, holm, paired_difference, summarise
 from ..storage.experiments import is_cost
-from .reading import Configuration, Score, differences
+from .configurations import differences
 
 TEST_LEVEL = 1 - LEVEL  # a difference is shown where the corrected p value is below
 
 
 @dataclass(frozen=True)
 class MetricSummary:
-    """A metric of a configuration over the seeds that count, each seed one number.
+    """A metric of a configuration over the seeds that count, each seed one number."""
 
-    Attributes:
-        metric: Its name.
-        step: Where `final` was measured.
-        final: At that step.
-        best: The largest of each seed, of losses and errors the smallest.
-        best_steps: Where each seed measured it, by seed.
-        recent: The mean of each seed's newest points up to `step`.
-        n_recent: How many points those were at most.
-        low, high: The smallest and the largest finite value of any of these seeds.
-    """
-
-    metric: str
-    step: int
-    final: Summary
-    best: Summary
-    best_steps: Mapping[int, int]
-    recent: Summary
-    n_recent: int
+    metric: str  # its name
+    step: int  # where `final` was measured
+    final: Summary  # at that step
+    best: Summary  # the largest of each seed, of losses and errors the smallest
+    best_steps: Mapping[int, int]  # where each seed measured it, by seed
+    recent: Summary  # the mean of each seed's newest points up to `step`
+    n_recent: int  # how many points those were at most
     low: float
-    high: float
+    high: float  # the smallest and the largest finite value of any of these seeds
 
 
-def summarise_metric(configuration: Configuration, metric: str, last: int = 10) -> MetricSummary | None:
+def summarise_metric(configuration: ConfigurationResult, metric: str, last: int = 10) -> MetricSummary | None:
     """A metric in a few numbers; None where no seed counts, for which `configuration.score(metric)` gives the reasons."""
     score = configuration.score(metric)
     if score.summary is None:
@@ -49,7 +39,7 @@ def summarise_metric(configuration: Configuration, metric: str, last: int = 10) 
     runs = [run for run in configuration.seeds if run.seed in score.values]
     curves = [run.curves[metric] for run in runs]
     upto = [curve.values[(curve.steps <= score.step) & np.isfinite(curve.values)] for curve in curves]
-    best = {run.seed: found for run in runs if (found := run.best(metric)) is not None}
+    best = {run.seed: found for run in runs if (found := run.best_value(metric)) is not None}
     return MetricSummary(
         metric,
         score.step,
@@ -65,60 +55,41 @@ def summarise_metric(configuration: Configuration, metric: str, last: int = 10) 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A configuration beside the first one.
+    """A configuration beside the first one."""
 
-    Attributes:
-        difference: Of the metric's means, this configuration's less the first one's; None where either has no seed that counts.
-        p: Corrected by Holm for how many configurations are compared with the first; None where one of the two has no two seeds.
-    """
-
+    # of the metric's means, this configuration's less the first one's; None where either has no seed that counts
     difference: Difference | None
+    # corrected by Holm for how many configurations are compared with the first; None where one of the two has no two seeds
     p: float | None
 
     @property
     def is_shown(self) -> bool:
-        """Whether seeds show that the two differ."""
         return self.p is not None and self.p < TEST_LEVEL
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Configurations side by side.
+    """Configurations side by side."""
 
-    Attributes:
-        configurations: The first is the one that others are compared with.
-        settings: Those in which they differ, by dotted name, a value for each; where one has none, it is missing there.
-        scores: By metric, of each configuration that has it.
-        metric: The one that is tested; None where nothing was measured.
-        verdicts: Of each configuration but the first.
-        paired: Whether seeds of equal number belong together.
-    """
-
-    configurations: tuple[Configuration, ...]
+    configurations: tuple[ConfigurationResult, ...]  # the first is the one that others are compared with
+    # those in which they differ, by dotted name, a value for each; where one has none, it is missing there
     settings: Mapping[str, tuple[Any, ...]]
-    scores: Mapping[str, tuple[Score | None, ...]]
-    metric: str | None
-    verdicts: tuple[Verdict, ...]
-    paired: bool
+    scores: Mapping[str, tuple[Score | None, ...]]  # by metric, of each configuration that has it
+    metric: str | None  # the one that is tested; None where nothing was measured
+    verdicts: tuple[Verdict, ...]  # of each configuration but the first
+    paired: bool  # whether seeds of equal number belong together
 
     @property
     def is_cost(self) -> bool:
-        """Whether less of the metric is better."""
         return self.metric is not None and is_cost(self.metric)
 
 
 MISSING = object()  # in place of a setting that a configuration has not
 
 
-def compare(configurations: Sequence[Configuration], metric: str | None, *, paired: bool = False) -> Comparison:
-    """Sets configurations side by side.
-
-    Args:
-        configurations: At least two.
-        metric: The one that is tested, or None.
-        paired: Whether seeds of equal number belong together, as episodes that begin alike; else the test is Welch's.
-    """
-    telling = differences([{**one.settings, "dataset": one.dataset.get("name")} for one in configurations])
+def compare(configurations: Sequence[ConfigurationResult], metric: str | None, *, paired: bool = False) -> Comparison:
+    """Sets two configurations or more side by side; `metric` is tested, by pairs where seeds of equal number belong together."""
+    telling = differences([{**one.settings, "dataset": one.data.get("name")} for one in configurations])
     names = list({name: None for one in telling for name in one})
     measured = list({name: None for one in configurations for name in one.metrics()})
     scores = {

@@ -21,7 +21,7 @@ from ..experiment.models import with_kept_model
 from ..experiment.run import carry_out
 from ..places import open_place
 from ..record.results import Results
-from ..results.configurations import outcome
+from ..results.configurations import how_ended, objective_value
 from ..results.progress import OnProgress
 from ..settings.config import ExperimentConfig, asked
 from ..storage.experiments import Experiment, Trial
@@ -141,8 +141,8 @@ class Search:
         """Keeps what became of a configuration, once all its trials have ended."""
         if all(trial.identity in self._status for trial in self._members[number]):
             ended = {seed: about for trial in self._members[number] for seed, about in self._status[trial.identity].items()}
-            came = outcome(self._config.objective, ended)
-            self._past[number] = Past(number, self._past[number].configuration, came.ended, came.objective, came.step)
+            value, step = objective_value(self._config.objective, ended), max(int(about.get("step", 0)) for about in ended.values())
+            self._past[number] = Past(number, self._past[number].configuration, how_ended(ended), value, step)
 
 
 def _key(config: ExperimentConfig) -> str:

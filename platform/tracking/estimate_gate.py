@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...algos.judging.resampling import LEVEL
-from .gate import CHAMPION, Evidence, Promotion, decide, model_of
+from ..record.policies import Evidence, Promotion
+from .gate import CHAMPION, decide, model_of
 from .registered import registry, tracking_uri
 
 TAG = "d3ray.estimate"
@@ -30,18 +30,16 @@ def promote_by_estimate(name: str, *, tracking: str | None = None, storage: str 
         champion = {alias: str(version) for alias, version in model.aliases.items()}.get(CHAMPION)
         judged, returns = _newest({str(one.version): one.tags for one in client.search_model_versions(f"name = '{name}'")})
         if not judged:
-            return Promotion(False, f"No version of {name} has an estimate: d3ray judge models:/{name}/VERSION DATASET makes one.")
+            why = f"No version of {name} has an estimate: d3ray judge models:/{name}/VERSION DATASET makes one."
+            return Promotion(passed=False, why=why)
         best = max(judged, key=lambda version: (judged[version].lower, version == champion))
         if best == champion:
             why = f"Version {champion} of {name} is the champion already, and has the largest lower bound."
-            return Promotion(True, why, judged[best], judged[best])
+            return Promotion(passed=True, why=why, candidate=judged[best], champion=judged[best])
         if champion is not None and champion not in judged:
             both = f"models:/{name}/{best} models:/{name}/{champion}"
-            return Promotion(
-                False,
-                f"The champion of {name}, version {champion}, was not judged with version {best}: d3ray judge {both} DATASET.",
-                judged[best],
-            )
+            why = f"The champion of {name}, version {champion}, was not judged with version {best}: d3ray judge {both} DATASET."
+            return Promotion(passed=False, why=why, candidate=judged[best])
         returned = returns[best], "what the logs returned"
         noted = {"judgement": judged[best].source}
         return decide(client, model, judged[best], None if champion is None else judged[champion], returned, noted)
@@ -60,13 +58,5 @@ def _newest(tags: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Evidence],
 
 
 def _evidence(version: str, noted: Mapping[str, str]) -> Evidence:
-    return Evidence(
-        version,
-        noted["by"],
-        float(noted["value"]),
-        float(noted["lower"]),
-        float(noted.get("level", LEVEL)),
-        int(noted["episodes"]) if "episodes" in noted else None,
-        float(noted["ess"]) if "ess" in noted else None,
-        noted["judgement"],
-    )
+    kept = {name: noted[name] for name in ("by", "lower", "level", "episodes", "ess") if name in noted}
+    return Evidence.model_validate({**kept, "version": version, "mean": noted["value"], "source": noted["judgement"]})

@@ -19,73 +19,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from ...algos.judging.resampling import LEVEL
 from ...data.errors import ConfigError, did_you_mean
+from ..record.policies import Evidence, Promotion
 
 CHAMPION = "champion"
 FEWEST = 20  # episodes of which a bootstrap may be asked for a lower bound
 _GATE = "d3ray.gate."  # what tags begin with that keep how a version passed
 _HISTORY = "d3ray.champions"
 _KEPT = 200  # versions of the history: a tag has 5,000 characters
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What speaks for a version.
-
-    Attributes:
-        version: Of the registered model.
-        by: "play", or the estimator's name.
-        mean: Mean return, or its estimate.
-        lower: Lower end of its interval.
-        level: Of that interval.
-        episodes: That were played, or that the logs hold; None: not known.
-        ess: Effective number of episodes behind the weights of an estimate; None: it has no weights.
-        source: What was played, or the judgement.
-    """
-
-    version: str
-    by: str
-    mean: float
-    lower: float
-    level: float = LEVEL
-    episodes: int | None = None
-    ess: float | None = None
-    source: str = ""
-
-    @property
-    def behind(self) -> str:
-        """How many episodes stand behind it; empty where that is not known."""
-        if self.episodes is None:
-            return ""
-        if self.by == "play":
-            return f"over {self.episodes:,} episodes of {self.source} "
-        effective = "" if self.ess is None else f", of which {self.ess:,.1f} count effectively,"
-        return f"from {self.episodes:,} logged episodes{effective} "
-
-
-@dataclass(frozen=True)
-class Promotion:
-    """How a promotion went.
-
-    Attributes:
-        passed: Whether the candidate is the champion now.
-        why: What decided it, in a sentence.
-        candidate: What speaks for it; None where nothing was looked at.
-        champion: The same of the champion; None where there was none, or nothing was looked at.
-        above: What the candidate's lower bound had to be above.
-        what: That in words, as "what the logs returned".
-    """
-
-    passed: bool
-    why: str
-    candidate: Evidence | None = None
-    champion: Evidence | None = None
-    above: float | None = None
-    what: str = ""
 
 
 def decide(
@@ -107,19 +50,18 @@ def decide(
     called = "return" if candidate.by == "play" else candidate.by
     bound = f"lower bound {candidate.lower:.{digits}f} ({candidate.level:.0%})"
     numbers = f"{candidate.behind}its {called} of {candidate.mean:.{digits}f}, {bound}"
-    told = candidate, champion, above, what
+    told: dict[str, Any] = {"candidate": candidate, "champion": champion, "above": above, "what": what}
     stays = f"Version {candidate.version} of {model.name} is not promoted: "
     if candidate.episodes is not None and candidate.episodes < FEWEST:
-        return Promotion(False, f"{stays}{numbers}, stands on too few: the gate needs at least {FEWEST} episodes.", *told)
+        why = f"{stays}{numbers}, stands on too few: the gate needs at least {FEWEST} episodes."
+        return Promotion(passed=False, why=why, **told)
     if not candidate.lower > above:
-        return Promotion(False, f"{stays}{numbers}, is not above {what}, {above:.{digits}f}: {short:.{digits}f} short.", *told)
+        why = f"{stays}{numbers}, is not above {what}, {above:.{digits}f}: {short:.{digits}f} short."
+        return Promotion(passed=False, why=why, **told)
     gate = {name: getattr(candidate, name) for name in ("by", "mean", "lower", "level", "episodes", "ess")}
     crown(client, model, candidate.version, champion and champion.version, {**gate, "above": above, **noted})
-    return Promotion(
-        True,
-        f"Version {candidate.version} of {model.name} is the champion: {numbers}, is above {what}, {above:.{digits}f}.",
-        *told,
-    )
+    why = f"Version {candidate.version} of {model.name} is the champion: {numbers}, is above {what}, {above:.{digits}f}."
+    return Promotion(passed=True, why=why, **told)
 
 
 def passed_by(version: str, tags: Mapping[str, str]) -> Promotion | None:
@@ -127,17 +69,10 @@ def passed_by(version: str, tags: Mapping[str, str]) -> Promotion | None:
     kept = {key.removeprefix(_GATE): value for key, value in tags.items() if key.startswith(_GATE)}
     if not {"mean", "lower", "above"} <= kept.keys():
         return None
-    by = Evidence(
-        version,
-        kept.get("by", "play"),
-        float(kept["mean"]),
-        float(kept["lower"]),
-        float(kept.get("level", LEVEL)),
-        episodes=int(kept["episodes"]) if "episodes" in kept else None,
-        ess=float(kept["ess"]) if "ess" in kept else None,
-        source=kept.get("judgement", ""),
-    )
-    return Promotion(True, "", by, by, float(kept["above"]), "what it was held against")
+    said = {name: kept[name] for name in Evidence.model_fields if name in kept}
+    by = Evidence.model_validate({"by": "play", **said, "version": version, "source": kept.get("judgement", "")})
+    above = float(kept["above"])
+    return Promotion(passed=True, why="", candidate=by, champion=by, above=above, what="what it was held against")
 
 
 def crown(client: Any, model: Any, candidate: str, champion: str | None, gate: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,8 @@ import numpy as np
 from ...data.errors import ConfigError
 from ...data.storage.json_text import parse_json
 from ...data.uris import without_password
-from ..results.reading import Configuration, Results, SeedRun
+from ..record.results import ConfigurationResult, Results, SeedResult
+from ..results.configurations import free_seed, id_of
 from ..storage.experiments import Status
 from ..storage.outbox import Line, lines_of_points
 from .registered import is_registered, registry, tracking_uri
@@ -56,20 +57,19 @@ def json_tag(text: str | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def seed_run(run: Any, seed: int, n_steps: int | None, lines: Sequence[Line]) -> SeedRun:
+def seed_run(run: Any, seed: int, n_steps: int | None, lines: Sequence[Line]) -> SeedResult:
     """A run that is one seed's; `n_steps` None: it was to come as far as it has."""
     last = lines[-1].step if lines else 0
-    return SeedRun(
+    found = SeedResult(
         seed=seed,
         status=status_of(run),
         reason=run.data.tags.get("d3ray.reason", ""),
         step=last,
         n_steps=last if n_steps is None else n_steps,
         run_id=run.info.run_id,
-        seeds_together=1,
-        last_sign=run.info.end_time,
-        measured=partial(iter, lines),
+        last_sign=run.info.end_time and run.info.end_time / 1000,
     )
+    return found.reading(partial(iter, lines))
 
 
 def is_run(source: str) -> bool:
@@ -130,44 +130,39 @@ def _results(run: Any, seeds: list[tuple[Any, list[Line]]]) -> Results:
         key = [one.data.tags.get("d3ray.fingerprint"), _settings(one)]
         alike.setdefault(json.dumps(key, sort_keys=True), []).append((one, lines))
     name = run.data.tags.get("d3ray.experiment") or run.info.run_name or run.info.run_id
-    configurations = tuple(_configuration(name, members) for members in alike.values())
-    data = data_of(run)
+    configurations = [_configuration(name, members) for members in alike.values()]
     return Results(
         name=name,
-        status=status_of(run),
+        state=status_of(run),
         reason=run.data.tags.get("d3ray.reason", ""),
-        dataset={**data, **configurations[0].dataset},
+        data={**data_of(run), **configurations[0].data},
         environment=configurations[0].environment,
         episodes=configurations[0].settings.get("evaluation.episodes"),
-        configuration={},
         configurations=configurations,
-        begun=run.info.start_time / 1000,
-        ended=(run.info.end_time or run.info.start_time) / 1000,
-        died=False,
-        tracking={},
+        created=run.info.start_time / 1000,
+        last_sign=(run.info.end_time or run.info.start_time) / 1000,
     )
 
 
-def _configuration(name: str, members: list[tuple[Any, list[Line]]]) -> Configuration:
+def _configuration(name: str, members: list[tuple[Any, list[Line]]]) -> ConfigurationResult:
     first, _ = members[0]
     settings, tags = _settings(first), first.data.tags
-    seeds: dict[int, SeedRun] = {}
+    seeds: dict[int, SeedResult] = {}
     for run, lines in members:
         named = run.data.tags.get("d3ray.seed") or run.data.params.get("seed") or ""
-        free = next(k for k in range(len(members)) if k not in seeds)
-        seed = int(named) if named.isdecimal() and int(named) not in seeds else free
+        seed = free_seed(int(named) if named.isdecimal() else None, seeds)
         n_steps = settings.get("n_steps")
         seeds[seed] = seed_run(run, seed, n_steps if isinstance(n_steps, int) else None, lines)
     data = data_of(first)
     where = settings.get("evaluation.environment.id") or settings.get("evaluation.environment") or data.get("environment")
-    return Configuration(
+    return ConfigurationResult(
         experiment=name,
         algorithm=tags.get("d3ray.algorithm") or str(settings.get("algorithm.name") or name),
         settings=settings,
         n_steps=max(one.n_steps for one in seeds.values()),
-        seeds=tuple(seeds[seed] for seed in sorted(seeds)),
-        dataset={"name": tags.get("d3ray.dataset", ""), "fingerprint": tags.get("d3ray.fingerprint")},
-        environment=where.get("id") if isinstance(where, Mapping) else where,
+        seeds=[seeds[seed] for seed in sorted(seeds)],
+        data={"name": tags.get("d3ray.dataset", ""), "fingerprint": tags.get("d3ray.fingerprint")},
+        environment=id_of(where),
     )
 
 

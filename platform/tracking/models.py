@@ -36,13 +36,13 @@ def register(tracking: Tracking, experiment: Experiment, trials: Sequence[Trial]
         trials: All of them.
         parent: The parent run.
     """
-    objective, by_folder = objective_of(experiment.configuration), {trial.folder.name: trial for trial in trials}
-    data = {folder: str(trial.dataset["name"]) for folder, trial in by_folder.items()}
-    several = len(set(data.values())) > 1
-    found = best_by(lambda one: data[one.folders[0]], read_configurations(trials, objective), objective)
+    objective, by_name = objective_of(experiment.configuration), {trial.identity: trial for trial in trials}
+    several = len({trial.dataset["name"] for trial in trials}) > 1
+    found = best_by(lambda one: str(one.data["name"]), read_configurations(trials, objective), objective)
     for dataset, best in found.items():
         model = experiment.name if not several else f"{experiment.name}-{re.sub('[/:]', '-', dataset)}"
-        chosen = _register(tracking, experiment, model, [by_folder[folder] for folder in best.folders], objective.metric)
+        members = [by_name[name] for name in dict.fromkeys(seed.trial for seed in best.seeds)]
+        chosen = _register(tracking, experiment, model, members, objective.metric)
         tags = {} if best.number is None else {"best_configuration": str(best.number)}
         if chosen is not None:
             metric, value, seed, note = chosen

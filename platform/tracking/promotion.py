@@ -11,7 +11,6 @@ champion's, or where there is none below that of the mean.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,20 +20,13 @@ from ...algos.environments.make import make
 from ...algos.export.package import read_package
 from ...data.errors import ConfigError, StorageError
 from ...data.spec import Environment
+from ..record.policies import Evidence, Promotion, Rollback
 from ..statistics import bootstrap_interval
-from .gate import CHAMPION, FEWEST, Evidence, Promotion, back_to, champions, crown, decide, model_of, passed_by
+from .gate import CHAMPION, FEWEST, back_to, champions, crown, decide, model_of, passed_by
 from .models import CANDIDATE
 from .registered import registered_package, registry, tracking_uri
 
 ERROR = "d3ray.held_out_error"  # a tag of a version that is a model of the dynamics
-
-
-@dataclass(frozen=True)
-class Rollback:
-    """How a rollback went: `version` is the champion now, None where there was none to go back to."""
-
-    version: str | None
-    why: str
 
 
 def promote(
@@ -69,7 +61,7 @@ def promote(
         aliases = {alias: str(version) for alias, version in model.aliases.items()}
         champion = aliases.get(CHAMPION)
         if (candidate := aliases.get(CANDIDATE)) is None:
-            return Promotion(False, f"{name} has no candidate: {_unscored(client, name)}")
+            return Promotion(passed=False, why=f"{name} has no candidate: {_unscored(client, name)}")
         tags: dict[str, str] = client.get_model_version(name, candidate).tags
         if (decided := _without_playing(client, model, candidate, champion, tags)) is not None:
             return decided
@@ -84,14 +76,16 @@ def _without_playing(client: Any, model: Any, candidate: str, champion: str | No
     """What needs no episodes: of a champion, of a model of the dynamics, or where nothing could be compared."""
     name = model.name
     if candidate == champion:
-        found = passed_by(candidate, tags) or Promotion(True, "")
-        return replace(found, why=f"Version {champion} of {name} is the champion already.")
+        found = passed_by(candidate, tags) or Promotion(passed=True, why="")
+        return found.model_copy(update={"why": f"Version {champion} of {name} is the champion already."})
     if ERROR in tags:
         return _of_model(client, model, candidate, champion)
     if "d3ray.value" not in tags:
-        return Promotion(False, f"Version {candidate} of {name} has no score: it was never evaluated while it learned.")
+        return Promotion(passed=False, why=f"Version {candidate} of {name} has no score: it was never evaluated while it learned.")
     if champion is None and "d3ray.data_return" not in tags:
-        return Promotion(False, f"{name} has no champion yet, and the mean return of its data is not known: nothing to be above.")
+        return Promotion(
+            passed=False, why=f"{name} has no champion yet, and the mean return of its data is not known: nothing to be above."
+        )
     return None
 
 
@@ -107,9 +101,11 @@ def _of_model(client: Any, model: Any, candidate: str, champion: str | None) -> 
         above, what = told(champion, ERROR), f"that of the champion, version {champion}"
     said = f"on what it held out its error {error:.4g}"
     if not error < above:
-        return Promotion(False, f"Version {candidate} of {model.name} stays a candidate: {said} is not below {what}, {above:.4g}.")
+        return Promotion(
+            passed=False, why=f"Version {candidate} of {model.name} stays a candidate: {said} is not below {what}, {above:.4g}."
+        )
     crown(client, model, candidate, champion, {"error": repr(error), "below": repr(above)})
-    return Promotion(True, f"Version {candidate} of {model.name} is the champion: {said} is below {what}, {above:.4g}.")
+    return Promotion(passed=True, why=f"Version {candidate} of {model.name} is the champion: {said} is below {what}, {above:.4g}.")
 
 
 def rollback(name: str, *, tracking: str | None = None, storage: str = "./d3ray_results") -> Rollback:
@@ -128,14 +124,18 @@ def rollback(name: str, *, tracking: str | None = None, storage: str = "./d3ray_
         model = model_of(client, name)
         champion = model.aliases.get(CHAMPION)
         if champion is None:
-            return Rollback(None, f"{name} has no champion: nothing to go back from.")
+            return Rollback(version=None, why=f"{name} has no champion: nothing to go back from.")
         champion = str(champion)
         there = {str(version.version) for version in client.search_model_versions(f"name = '{name}'")}
         before = [version for version in champions(model.tags, champion)[:-1] if version in there]  # others were deleted
         if not before:
-            return Rollback(None, f"Version {champion} is the only champion that {name} has had: nothing to go back to.")
+            return Rollback(
+                version=None, why=f"Version {champion} is the only champion that {name} has had: nothing to go back to."
+            )
         back_to(client, name, before[-1], before)
-        return Rollback(before[-1], f"Version {before[-1]} of {name} is the champion again, in place of version {champion}.")
+        return Rollback(
+            version=before[-1], why=f"Version {before[-1]} of {name} is the champion again, in place of version {champion}."
+        )
 
 
 def _play(
@@ -156,8 +156,8 @@ def _play(
     if not np.isfinite(returns).all():
         raise StorageError(f"Version {version} of {name} gets returns in {environment.id} that are not finite numbers.")
     lower = float(bootstrap_interval(returns[:, None])[0][0])
-    source = f"{environment.id} (seed {seed})"
-    return Evidence(version, "play", float(returns.mean()), lower, episodes=episodes, source=source), environment
+    source, mean = f"{environment.id} (seed {seed})", float(returns.mean())
+    return Evidence(version=version, by="play", mean=mean, lower=lower, episodes=episodes, source=source), environment
 
 
 def _by_estimate(name: str, version: str) -> str:

@@ -26,15 +26,12 @@ _FEWEST, _MOST_AXES = 3, 8  # configurations from which on they are drawn, and s
 
 @dataclass(frozen=True)
 class Row:
-    """A configuration."""
-
     of: Results
     result: ConfigurationResult
     settings: dict[str, Any]  # by dotted name
 
     @property
     def cells(self) -> list[Any]:
-        """`_CELLS` of it."""
         low, high = self.result.interval or (None, None)
         told = (self.of.name, self.result.label, self.result.algorithm, self.result.dataset)
         return [*told, self.of.metric, self.result.value, low, high, self.level, len(self.result.seeds)]
@@ -118,9 +115,7 @@ def differing(settings: Sequence[dict[str, Any]]) -> list[str]:
 def parallel(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> tuple[list[Axis], list[str]]:
     """Axes, and a line through them for each row, as SVG has its points; none where there are too few to see anything.
 
-    Args:
-        rows: Values, one for each name; numbers stand by their size, others in the order in which they come.
-        names: Of the axes; of more than eight the last ones are drawn.
+    Numbers stand by their size, others in the order in which they come; of more than eight axes the last ones are drawn.
     """
     if len(rows) < _FEWEST or len(names) < 2:
         return [], []

@@ -238,7 +238,6 @@ def _said(mine: d3ray.datasets.DatasetHandle) -> dict[str, Any]:
 
 
 def users(site: Site, folder: str) -> list[str]:
-    """Experiments that were trained on a dataset."""
     found: list[str] = []
     for one in d3ray.list(site.storage, address=site.address):
         try:
@@ -251,5 +250,4 @@ def users(site: Site, folder: str) -> list[str]:
 
 
 def _files(site: Site, name: str) -> Path:
-    """Where the files lie that a dataset was made from."""
     return site.home / "sources" / name

@@ -20,8 +20,6 @@ MOST_PARTS = 10  # of a dotted name
 
 @dataclass
 class Field:
-    """A setting as a form shows it."""
-
     path: str  # dotted
     hint: str
     source: str  # where its starting value comes from
@@ -35,22 +33,18 @@ class Field:
 
     @property
     def label(self) -> str:
-        """Its name for people."""
         return label_of(self.path)
 
     @property
     def id(self) -> str:
-        """Its name in the page."""
         return self.path.replace(".", "-")
 
     @property
     def text(self) -> str:
-        """Its value in a field."""
         return as_text(self.value)
 
     @property
     def start_text(self) -> str:
-        """What it is compared with, in a field."""
         return as_text(self.start)
 
     @property
@@ -60,7 +54,6 @@ class Field:
 
 
 def label_of(path: str) -> str:
-    """What a setting is called for people."""
     words = path.rpartition(".")[2].replace("_", " ")
     return words[:1].upper() + words[1:]
 

@@ -33,11 +33,7 @@ class LaterError(ConfigError):
 
 
 class Passwords:
-    """Makes and compares hashes. One takes 64 MiB and up to half a second: many at once would take a machine down.
-
-    Raises:
-        ConfigError: argon2 is not installed.
-    """
+    """Makes and compares hashes. One takes 64 MiB and up to half a second: many at once would take a machine down."""
 
     def __init__(self) -> None:
         try:
@@ -50,11 +46,7 @@ class Passwords:
         self._wait = Counter[bytes]()
 
     async def work(self, address: str, work: Callable[[], T]) -> T:
-        """Does what hashes, in its thread.
-
-        Raises:
-            LaterError: too many wait already. Half of the room is left to other addresses.
-        """
+        """Does what hashes, in its thread. Raises LaterError: too many wait; half of the room is left to other addresses."""
         place = _network(address)
         if self._wait.total() >= WAIT or self._wait[place] >= EACH:
             raise LaterError("Too many come in at once: try again in a few seconds.", 503, _RETRY_SECONDS)
@@ -65,7 +57,6 @@ class Passwords:
             self._wait -= Counter({place: 1})  # which forgets those of whom none is left
 
     def hash(self, password: str) -> str:
-        """A hash to keep."""
         return self._hasher.hash(password)
 
     def is_right(self, password: str, hashed: str | None) -> bool:
@@ -95,7 +86,6 @@ class WrongTries:
             raise LaterError("Too many wrong passwords: wait five minutes.", 429, seconds)
 
     def add(self, name: str, address: str) -> None:
-        """Counts one more."""
         key = _key(name, address)
         self._tries[key] = [*self._recent(key), time.monotonic()]
         self._tries.move_to_end(key)

@@ -20,15 +20,7 @@ _NAME = re.compile(r"[\w][\w.@+-]{0,60}")
 
 
 class People:
-    """The accounts of a page. What hashes a password is done by `passwords.work`.
-
-    Args:
-        records: Where they are kept, with hashes of passwords alone.
-        sessions: That those have who come in.
-
-    Raises:
-        ConfigError: argon2 is not installed.
-    """
+    """The accounts of a page, kept with hashes of passwords alone; `passwords.work` makes those. Raises ConfigError: no argon2."""
 
     def __init__(self, records: Records, sessions: Sessions) -> None:
         self._records, self._sessions = records, sessions
@@ -76,5 +68,4 @@ class People:
         self._records.delete_person(name)
 
     def all(self) -> list[Person]:
-        """Everybody but the owner."""
         return [Person(name, cast("Role", role)) for name, role in self._records.people() if name != OWNER.name]

@@ -30,10 +30,8 @@ _COLOURS = re.compile(r"\x1b\[[\d;]*m")
 class Places:
     """Stands between the guard and the application.
 
-    Args:
-        app: Whose answers these are.
-        known: Folders and addresses that may have blanks in them, or be of another kind than a path.
-        address: Of the cluster, which is nobody else's to know either.
+    `known` are folders and addresses that may have blanks in them, or be of another kind than a path; the cluster's `address` is
+    nobody else's to know either.
     """
 
     def __init__(self, app: ASGIApp, known: Iterable[str], address: str | None = None) -> None:

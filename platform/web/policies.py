@@ -67,7 +67,6 @@ async def play(site: At, request: Request, name: str, of: str = "") -> Response:
 
 @router.get("/experiments/{name}/policy/video.gif")
 async def video(site: At, request: Request, name: str, of: str = "") -> Response:
-    """An episode that it plays, drawn."""
     return Response(await _video(site, request, name, of), media_type="image/gif")
 
 
@@ -94,7 +93,6 @@ def _recorded(source: str, seed: int | None, storage: str, as_of: tuple[Any, ...
 @router.post("/experiments/{name}/policy/judge")
 @takes_long
 def judge(site: At, request: Request, name: str, said: Said) -> Response:
-    """Lets logs say what it would return."""
     data = site.watch.dataset(said.get("dataset", ""))
     steps = said.get("n_steps", "").strip()
     config: dict[str, Any] = {

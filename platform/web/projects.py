@@ -18,7 +18,6 @@ _KINDS = {"dataset": "datasets", "experiment": "experiments"}
 
 @router.post("")
 def change(site: At, said: Said) -> Response:
-    """Makes one, deletes one, or puts something into one."""
     name, kind, member = said.get("project", "").strip(), said.get("kind", ""), said.get("member", "")
     if kind not in _KINDS:
         raise ConfigError("A project holds datasets and experiments.")

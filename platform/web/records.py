@@ -81,75 +81,74 @@ class Records:
         finally:
             db.close()
 
-    def add_upload(self, upload: Upload) -> None:
-        """Keeps it."""
+    def _run(self, statement: str, *values: Any) -> int:
+        """How many rows it has changed."""
         with self._open() as db:
-            row = (upload.id, upload.name, upload.size, upload.begun, upload.person)
-            db.execute("insert into upload values (?, ?, ?, ?, ?)", row)
+            return db.execute(statement, values).rowcount
+
+    def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        with self._open() as db:
+            return db.execute(query, values).fetchall()
+
+    def _row(self, query: str, *values: Any) -> tuple[Any, ...] | None:
+        return next(iter(self._rows(query, *values)), None)
+
+    # ---- uploads
+
+    def add_upload(self, upload: Upload) -> None:
+        self._run("insert into upload values (?, ?, ?, ?, ?)", upload.id, upload.name, upload.size, upload.begun, upload.person)
 
     def uploads(self) -> list[Upload]:
         """All of them, those first that were begun first."""
-        with self._open() as db:
-            return [Upload(*row) for row in db.execute("select id, name, size, begun, person from upload order by begun")]
+        return [Upload(*row) for row in self._rows("select id, name, size, begun, person from upload order by begun")]
 
     def upload(self, id: str) -> Upload | None:
-        """One of them."""
-        with self._open() as db:
-            row = db.execute("select id, name, size, begun, person from upload where id = ?", (id,)).fetchone()
+        row = self._row("select id, name, size, begun, person from upload where id = ?", id)
         return None if row is None else Upload(*row)
 
     def forget_upload(self, id: str) -> None:
-        """Forgets it."""
-        with self._open() as db:
-            db.execute("delete from upload where id = ?", (id,))
+        self._run("delete from upload where id = ?", id)
+
+    # ---- the queue
 
     def wait(self, one: Waiting) -> None:
         """Puts it at the end of the queue, or keeps why it could not begin."""
         row = (one.name, one.job, json.dumps(one.config), one.project, one.asked, one.reason)
-        with self._open() as db:
-            db.execute("insert or replace into waiting values (?, ?, ?, ?, ?, ?)", row)
+        self._run("insert or replace into waiting values (?, ?, ?, ?, ?, ?)", *row)
 
     def waiting(self) -> list[Waiting]:
-        """The queue."""
-        with self._open() as db:
-            rows = db.execute("select name, job, config, project, asked, reason from waiting order by asked").fetchall()
+        rows = self._rows("select name, job, config, project, asked, reason from waiting order by asked")
         return [Waiting(name, job, json.loads(config), project, asked, why) for name, job, config, project, asked, why in rows]
 
     def leave(self, name: str) -> bool:
         """Takes it out of the queue; whether it was there."""
-        with self._open() as db:
-            return db.execute("delete from waiting where name = ?", (name,)).rowcount > 0
+        return self._run("delete from waiting where name = ?", name) > 0
+
+    # ---- projects
 
     def add_project(self, name: str) -> bool:
         """Whether it is new."""
-        with self._open() as db:
-            return db.execute("insert or ignore into project values (?, ?)", (name, time.time())).rowcount > 0
+        return self._run("insert or ignore into project values (?, ?)", name, time.time()) > 0
 
     def delete_project(self, name: str) -> None:
         """Deletes it; what it held stays."""
-        with self._open() as db:
-            db.execute("delete from project where name = ?", (name,))
+        self._run("delete from project where name = ?", name)
 
     def projects(self) -> list[str]:
-        """Their names."""
-        with self._open() as db:
-            return [name for (name,) in db.execute("select name from project order by made")]
+        return [name for (name,) in self._rows("select name from project order by made")]
 
     def put(self, project: str, kind: str, name: str) -> None:
         """Puts a dataset or an experiment into a project."""
-        with self._open() as db:
-            db.execute("insert or ignore into member values (?, ?, ?)", (project, kind, name))
+        self._run("insert or ignore into member values (?, ?, ?)", project, kind, name)
 
     def take_out(self, kind: str, name: str, project: str | None = None) -> None:
         """Takes it out of a project, or of all."""
-        with self._open() as db:
-            db.execute("delete from member where kind = ? and name = ? and ? in (project, '')", (kind, name, project or ""))
+        self._run("delete from member where kind = ? and name = ? and ? in (project, '')", kind, name, project or "")
 
     def members(self, project: str, kind: str) -> set[str]:
-        """What a project holds."""
-        with self._open() as db:
-            found = db.execute("select name from member where project = ? and kind = ?", (project, kind))
-            return {name for (name,) in found}
+        return {name for (name,) in self._rows("select name from member where project = ? and kind = ?", project, kind)}
+
+    # ---- accounts
 
     def keep_person(self, name: str, password: str, role: str) -> None:
         """An account, by the hash of its password; sessions of an earlier one end."""
@@ -159,18 +158,15 @@ class Records:
 
     def person(self, name: str) -> tuple[str, str] | None:
         """Hash of the password, and role."""
-        with self._open() as db:
-            return db.execute("select password, role from person where name = ?", (name,)).fetchone()
+        found = self._row("select password, role from person where name = ?", name)
+        return None if found is None else (found[0], found[1])
 
     def people(self) -> list[tuple[str, str]]:
         """Names and roles."""
-        with self._open() as db:
-            return db.execute("select name, role from person order by name").fetchall()
+        return [(name, role) for name, role in self._rows("select name, role from person order by name")]
 
     def delete_person(self, name: str) -> None:
-        """Deletes an account, with its sessions."""
-        with self._open() as db:
-            db.execute("delete from person where name = ?", (name,))
+        self._run("delete from person where name = ?", name)
 
     def keep_session(self, token: str, person: str, now: float, seconds: float) -> None:
         """A session, by the hash of its token, for so many seconds; those that have run out are forgotten."""
@@ -180,11 +176,9 @@ class Records:
 
     def session(self, tokens: tuple[str, str], now: float) -> tuple[str, str] | None:
         """Name and role of whose it is that is kept as either, while it lasts."""
-        with self._open() as db:
-            asked = "select name, role from session join person on person = name where token in (?, ?) and until > ?"
-            return db.execute(asked, (*tokens, now)).fetchone()
+        asked = "select name, role from session join person on person = name where token in (?, ?) and until > ?"
+        found = self._row(asked, *tokens, now)
+        return None if found is None else (found[0], found[1])
 
     def end_session(self, tokens: tuple[str, str]) -> None:
-        """Forgets what is kept as either."""
-        with self._open() as db:
-            db.execute("delete from session where token in (?, ?)", tokens)
+        self._run("delete from session where token in (?, ?)", *tokens)

@@ -67,14 +67,6 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 def server(app: FastAPI, host: str, port: int, *, proxies: str | None = None) -> uvicorn.Server:
-    """A server of the application, to be run.
-
-    Args:
-        app: What it serves.
-        host: Address that it binds.
-        port: That it listens at.
-        proxies: Addresses of proxies whose X-Forwarded headers are believed, comma-separated; None: of nobody.
-    """
     return uvicorn.Server(
         uvicorn.Config(
             app,

@@ -19,8 +19,6 @@ SECONDS = 30 * 86400  # that a session lasts
 
 @dataclass(frozen=True)
 class Person:
-    """Who asks."""
-
     name: str
     role: Role
 
@@ -34,14 +32,7 @@ OWNER = Person("owner", "owner")  # whoever has the printed link
 
 
 class Sessions:
-    """Those of a page. Whoever starts it anew has a new link, so the owner's sessions of before are none any more; others go on.
-
-    Args:
-        records: Where hashes of their tokens are kept.
-        link: The token of the printed link.
-        cookie: Name of the cookie.
-        path: Of the addresses to which browsers send it.
-    """
+    """Those of a page. Whoever starts it anew has a new link, so the owner's sessions of before are none any more; others go on."""
 
     def __init__(self, records: Records, link: str, cookie: str, path: str) -> None:
         self._records, self._link, self._cookie, self._path = records, link, cookie, path
@@ -49,7 +40,6 @@ class Sessions:
             records.keep_person(OWNER.name, "", OWNER.role)  # without a password nobody comes in by this name
 
     def begin(self, name: str) -> str:
-        """A new session's token."""
         token = secrets.token_urlsafe(32)
         others, owners = self._hashes(token)
         self._records.keep_session(owners if name == OWNER.name else others, name, time.time(), SECONDS)
@@ -76,7 +66,6 @@ class Sessions:
             self._records.end_session(self._hashes(token))
 
     def take(self, answer: Response) -> None:
-        """Takes the cookie back."""
         answer.delete_cookie(self._cookie, path=self._path)
 
     def _hashes(self, token: str) -> tuple[str, str]:

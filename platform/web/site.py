@@ -35,45 +35,28 @@ _MOST_FIELDS = 1000
 
 @dataclass(frozen=True)
 class Site:
-    """What the page is about, and where it keeps what.
+    """What the page is about, and where it keeps what."""
 
-    Attributes:
-        home: Folder of the page's own: records, uploads, files that became datasets.
-        datasets: Folder of datasets.
-        storage: Folder or URI of all results.
-        beside: A further folder whose datasets are shown; None: none.
-        address: Of the Ray cluster that runs experiments; None: this machine.
-        host, port: Where it listens.
-        hosts: Further names by which it may be called, with their ports.
-        base: Path below which a proxy shows it.
-        most_upload: Bytes of an uploaded file.
-        most_running: Experiments that may run at once.
-        accounts: Whether people have names, passwords and roles.
-        token: That lets a browser in, as the owner.
-    """
-
-    home: Path
-    datasets: str
-    storage: str
-    beside: str | None = None
-    address: str | None = None
+    home: Path  # folder of the page's own: records, uploads, files that became datasets
+    datasets: str  # folder of datasets
+    storage: str  # folder or URI of all results
+    beside: str | None = None  # A further folder whose datasets are shown; None: none
+    address: str | None = None  # of the Ray cluster that runs experiments; None: this machine
     host: str = "127.0.0.1"
-    port: int = 8501
-    hosts: Sequence[str] = ()
-    base: str = ""
-    most_upload: int = 20 << 30
-    most_running: int = 8
-    accounts: bool = False
-    token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    port: int = 8501  # where it listens
+    hosts: Sequence[str] = ()  # further names by which it may be called, with their ports
+    base: str = ""  # path below which a proxy shows it
+    most_upload: int = 20 << 30  # bytes of an uploaded file
+    most_running: int = 8  # experiments that may run at once
+    accounts: bool = False  # whether people have names, passwords and roles
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(32))  # that lets a browser in, as the owner
 
     @cached_property
     def records(self) -> Records:
-        """What only the page knows."""
         return Records(self.home / "page.sqlite")
 
     @cached_property
     def uploads(self) -> Uploads:
-        """Files that come in."""
         return Uploads(self.home / "uploads", self.records, self.most_upload)
 
     @cached_property
@@ -83,27 +66,22 @@ class Site:
 
     @cached_property
     def sessions(self) -> Sessions:
-        """Of those who came in; cookies know no ports, so its own is in the cookie's name."""
         return Sessions(self.records, self.token, f"d3ray_{self.port}", self.base or "/")
 
     @cached_property
     def watch(self) -> Watch:
-        """What is read of experiments and datasets."""
         return Watch(self.storage, self.address, self.datasets, self.beside)
 
     @cached_property
     def long_work(self) -> LongWork:
-        """What takes seconds or minutes."""
         return LongWork()
 
     @property
     def link(self) -> str:
-        """What is opened in a browser."""
         return f"http://{self.host}:{self.port}{self.base}/?token={self.token}"
 
     @cached_property
     def pages(self) -> Jinja2Templates:
-        """Its templates."""
         made = Jinja2Templates(_HERE / "templates")
         env: Any = made.env  # whose types are those of what it has at first
         env.globals.update(base=self.base, cluster=self.address)
@@ -139,7 +117,6 @@ class Site:
         return str(place.relative_to(beside)) if self.beside and place.is_relative_to(beside) else folder
 
     def page(self, request: Request, template: str, /, status: int = 200, **told: Any) -> HTMLResponse:
-        """A page, or a part of one."""
         told |= {"person": request.scope.get("person"), "has_accounts": self.accounts}
         return self.pages.TemplateResponse(request, template, told, status_code=status)
 

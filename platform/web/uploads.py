@@ -26,13 +26,7 @@ _AT_ONCE = 4
 
 
 class Uploads:
-    """Those of a folder.
-
-    Args:
-        folder: Where files lie while they come in.
-        records: Which of them there are.
-        most: Bytes of a file.
-    """
+    """Those of a folder in which files lie while they come in, of so many bytes at most."""
 
     def __init__(self, folder: Path, records: Records, most: int) -> None:
         self.folder, self.records, self.most = folder, records, most
@@ -45,9 +39,8 @@ class Uploads:
     def begin(self, name: str, size: int, person: str) -> Upload:
         """A new one, for all of which there is room.
 
-        Raises:
-            ConfigError: it is too large, or too many of the person's are coming in.
-            StorageError: the disk has no room beside what is coming in, or too many are.
+        Raises ConfigError: it is too large, or too many of the person's are coming in; StorageError: the disk has no room beside
+        what is coming in, or too many are.
         """
         name = plain_name(name)
         if not size:
@@ -75,7 +68,6 @@ class Uploads:
         return made
 
     def file(self, id: str) -> Path:
-        """Where it lies."""
         return self.folder / id
 
     def all(self) -> list[tuple[Upload, int]]:

@@ -21,14 +21,7 @@ ROWS_SECONDS = 1.0
 
 
 class Watch:
-    """What is read of the experiments of a storage and of datasets, shared by all who look at once.
-
-    Args:
-        storage: Folder or URI of all results.
-        address: Of the Ray cluster; None: this machine.
-        datasets: Folder of datasets.
-        beside: A further folder whose datasets are shown.
-    """
+    """What is read of the experiments of a storage and of datasets, shared by all who look at once."""
 
     def __init__(self, storage: str, address: str | None, datasets: str, beside: str | None = None) -> None:
         self._storage, self._address, self._datasets, self._beside = storage, address, datasets, beside
@@ -40,7 +33,6 @@ class Watch:
         self._looks = threading.Lock()  # each look is a process that reads all of a dataset: one at a time
 
     def handle(self, name: str) -> d3ray.ExperimentHandle:
-        """Of an experiment. Raises ConfigError: there is none."""
         with self._lock:
             known = self._handles.get(name)
         if known is None:
@@ -57,19 +49,15 @@ class Watch:
                 del self._kept[key]
 
     def all(self) -> list[Status]:
-        """How every experiment stands."""
         return self._read("list", "", _STATUS_SECONDS, lambda: d3ray.list(self._storage, address=self._address))
 
     def datasets(self) -> list[DatasetStatus]:
-        """How every dataset stands: those of the folder, and those that lie elsewhere."""
-
         def read() -> list[DatasetStatus]:
             return d3ray.datasets.list(self._datasets, experiments=self._experiments(), beside=self._beside)
 
         return self._read("datasets", "", _STATUS_SECONDS, read)
 
     def dataset(self, name: str) -> d3ray.datasets.DatasetHandle:
-        """One of them. Raises ConfigError: there is none."""
         return d3ray.datasets.open(name, folder=self._datasets, experiments=self._experiments(), beside=self._beside)
 
     def inspected(self, name: str) -> Future[Inspected]:
@@ -101,7 +89,6 @@ class Watch:
         yield from self.all()  # once somebody asks for them
 
     def status(self, name: str) -> Status:
-        """How one stands."""
         return self._read("status", name, _STATUS_SECONDS, lambda: self.handle(name).status())
 
     def rows(self, name: str) -> list[dict[str, Any]]:

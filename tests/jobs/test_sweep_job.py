@@ -156,7 +156,7 @@ def test_a_sweep_that_has_ended_ends_well_where_its_configurations_cannot_be_com
     def away(*_: object) -> None:
         raise StorageError("The store does not answer.")
 
-    monkeypatch.setattr("d3ray.platform.results.reading.results_in", away)
+    monkeypatch.setattr("d3ray.platform.results.experiment.results_of", away)
     assert "cannot be told: The store does not answer." in run(config).made
 
 

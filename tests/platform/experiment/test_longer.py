@@ -16,7 +16,7 @@ from d3ray.jobs.command.running import BAD_INPUT, run_command
 from d3ray.platform.experiment.run import run_experiment, train_work
 from d3ray.platform.planning.plan import _as_begun, _left  # pyright: ignore[reportPrivateUsage]
 from d3ray.platform.planning.rehearsal import proposed, rehearsal
-from d3ray.platform.results.reading import read_results
+from d3ray.platform.results.experiment import read_results
 from d3ray.platform.results.status_reader import StatusReader
 from d3ray.platform.settings.config import ExperimentConfig
 from d3ray.platform.storage.experiments import Trial

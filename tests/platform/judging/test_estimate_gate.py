@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from d3ray.algos.judging.estimates import Estimate, Estimates
 from d3ray.data.errors import ConfigError
 from d3ray.jobs.command.running import run_command
 from d3ray.platform.api.policies import promote
-from d3ray.platform.judging.judgement import Judgement, Verdict
 from d3ray.platform.judging.noting import note
+from d3ray.platform.record.policies import Estimated, EstimateTable, Evidence, Judged, Judgement
 from d3ray.platform.tracking.estimate_gate import promote_by_estimate
-from d3ray.platform.tracking.gate import Evidence, decide, passed_by
+from d3ray.platform.tracking.gate import decide, passed_by
 from d3ray.platform.tracking.promotion import rollback
 from d3ray.platform.tracking.runs import Tracking
 
@@ -96,7 +95,7 @@ def test_a_version_keeps_how_it_passed_last_and_nothing_of_before(registry: Regi
     registry.judge("2026-01-01", {"1": 1.5}, episodes=400, ess=120.5)
     assert registry.promote().passed
     client = registry.client
-    by_play = Evidence("1", "play", 9.0, 8.0, level=0.9, episodes=50)
+    by_play = Evidence(version="1", by="play", mean=9.0, lower=8.0, level=0.9, episodes=50)
     client.delete_registered_model_alias("shop", "champion")  # by hand; then it is promoted by what it plays
     assert decide(client, client.get_registered_model("shop"), by_play, None, (1.0, "what its data returned"), {"seed": 3}).passed
     tags = client.get_model_version("shop", "1").tags
@@ -109,11 +108,12 @@ def test_a_version_keeps_how_it_passed_last_and_nothing_of_before(registry: Regi
 
 
 def test_what_the_newest_judgement_does_not_decide_has_no_estimate_any_more(registry: Registry) -> None:
-    one = Estimate(value=2.0, interval=(1.5, 2.5))
-    estimates = Estimates({"WDR": one}, Estimate(1.0, (0.9, 1.1)), "bootstrap", 0.95, 0.99, 9, 9, False, None, ())
-    verdict = Verdict("shop", "models:/shop/2", "there", estimates)
+    one, data = Estimated(value=2.0, interval=(1.5, 2.5)), Estimated(value=1.0, interval=(0.9, 1.1))
+    estimates = EstimateTable(rows={"WDR": one}, data=data, n_episodes=9, n_steps=9)
+    verdict = Judged(label="shop", source="models:/shop/2", path="there", estimates=estimates)
     for trusted, passes in (("WDR", True), (None, False)):
-        note(Judgement("judge", "logs", "f" * 64, trusted, (verdict,), {}, folder="there"), registry.storage, None)
+        judgement = Judgement(name="judge", dataset="logs", trusted=trusted, verdicts=(verdict,), folder="there")
+        note(judgement, registry.storage, None)
         tags = registry.client.get_model_version("shop", "2").tags
         assert ("d3ray.estimate.lower" in tags) is passes
         assert tags.get("d3ray.estimate.episodes") == ("9" if passes else None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +15,20 @@ from torch import nn
 
 from d3ray import BC, Dataset, DiscreteBC, ProbabilisticEnsemble
 from d3ray.algos.export.packing import write_package
-from d3ray.algos.judging.estimates import Estimate, estimate
+from d3ray.algos.judging.estimates import Estimate, Estimates, estimate
 from d3ray.algos.judging.logs import Logs, logged
 from d3ray.algos.judging.models import model_returns
 from d3ray.algos.testing import maker, tiny_dataset
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.jobs.command.running import run_command
-from d3ray.platform.judging.judgement import Judgement, Verdict, chosen_estimator, unsettled, widened
+from d3ray.platform.judging.judgement import chosen_estimator, unsettled, widened
 from d3ray.platform.judging.noting import _tags
 from d3ray.platform.judging.run import judge
 from d3ray.platform.judging.settings import JudgeSettings
 from d3ray.platform.judging.training import fqe_experiment
 from d3ray.platform.judging.verdicts import _beyond, believed
 from d3ray.platform.judging.words import lead
+from d3ray.platform.record.policies import EstimateTable, Judged, Judgement
 
 
 class First(nn.Module):
@@ -115,10 +116,13 @@ def test_policies_are_followed_in_a_model_that_is_named(tmp_path: Path) -> None:
         judge(JudgeSettings.checked({**asked, "model": str(tmp_path / "policy"), "name": "other"}))
 
 
-def test_what_leans_on_values_that_still_move_is_refused(place: Path) -> None:
-    found = judge(settings(place, "best.onnx", estimators=["SNIPS"], storage=str(place / "leaning")))
+def judged(estimates: Estimates) -> Judged:
+    return Judged(label="a", source="b", path="c", estimates=EstimateTable.model_validate(asdict(estimates)))
+
+
+def test_what_leans_on_values_that_still_move_is_refused() -> None:
     rows = {"DM": Estimate(value=1.0, interval=(0.9, 1.2)), "DR": Estimate(value=1.0, interval=(0.5, 1.5))}
-    estimates = found.verdicts[0].estimates
+    estimates = estimate(Logs.of(bandit(), np.zeros(400)), ["SNIPS"])
     estimates.rows.update(rows)
     wide = widened(estimates, [(1.0, (0.7, 1.1)), (1.1, (0.9, 1.3))])
     assert wide["DM"].interval == (0.7, 1.3)
@@ -128,7 +132,7 @@ def test_what_leans_on_values_that_still_move_is_refused(place: Path) -> None:
         "FQE has not settled: its values moved by 0.31 over the last third of 100 steps; set a larger n_steps."
     )
     assert refused["DR"] is rows["DR"]
-    assert chosen_estimator(found.verdicts) == "DM"
+    assert chosen_estimator([judged(estimates)]) == "DM"
     point = replace(wide, rows={"DM": Estimate(value=8.47, interval=(8.469, 8.471))})
     assert unsettled(point, 0.08, 8.47, 100) is point  # it moved by less than a hundredth of what values are
     assert "has not settled" in (unsettled(point, 0.09, 8.47, 100)["DM"].refused or "")
@@ -154,7 +158,7 @@ def test_it_is_said_where_many_episodes_were_cut() -> None:
     assert _beyond(data, found).startswith(f"{share:.0%} of the episodes were cut: ")
     assert _beyond(bandit(50), found) == ""
     one = Estimate(value=2.0, interval=(1.5, 2.5))
-    decided = Judgement("one", "logs", "0", "DM", (Verdict("a", "b", "c", replace(found, rows={"DM": one})),), {"gamma": 0.9})
+    decided = Judgement(name="one", dataset="logs", trusted="DM", verdicts=(judged(replace(found, rows={"DM": one})),))
     assert _tags(decided, decided.verdicts[0], "now")["data"] == repr(
         found.continued.value
     )  # what a first champion has to be above
@@ -211,6 +215,10 @@ def test_a_judgement_is_written_over_only_if_that_is_said(place: Path) -> None:
     with pytest.raises(ConfigError, match=r"There is a judgement 'judge-logs' in .* already: say --resume .* --replace"):
         judge(asked)
     assert judge(asked, replace=True) == judge(asked, resume=True) == first
+    kept = json.loads((place / "over/judge-logs/judgement.json").read_text())
+    assert Judgement.model_validate(kept) == first
+    older = {name: kept[name] for name in ("dataset", "trusted", "verdicts")}  # an earlier d3ray kept less
+    assert Judgement.model_validate(older).data == first.data
     (place / "over/judge-logs/experiment.json").write_text("{}")
     for again in (False, True):
         with pytest.raises(ConfigError, match=r"an experiment.* another name"):
@@ -247,28 +255,28 @@ def test_what_training_kept_back_judges(place: Path, tmp_path: Path) -> None:
 
     told: list[str] = []
 
-    def judged(*policies: str, **more: Any) -> Judgement:
+    def ask(*policies: str, **more: Any) -> Judgement:
         named = {"policies": tuple(str(tmp_path / one) for one in policies), "dataset": str(place / "logs"), "n_steps": 0}
         told.clear()
         found = judge(JudgeSettings.checked({**named, "storage": str(tmp_path / "r"), **more}), replace=True, say=told.append)
         assert [f"Judging by the {found.verdicts[0].estimates.n_episodes} episodes" in line for line in told] == [True] * len(told)
         return found
 
-    found = judged("quarter")
+    found = ask("quarter")
     assert (found.fingerprint, found.verdicts[0].estimates.n_episodes) == (test.fingerprint, 100)
     assert found.verdicts[0].estimates.data.value == pytest.approx(logged(test, "reward").mean())
     assert not [one for one in found.verdicts[0].estimates.warnings if one.startswith("The policy was trained on these")]
-    assert judged("quarter", holdout=0).fingerprint == data.fingerprint
-    whole = judged("nothing")
+    assert ask("quarter", holdout=0).fingerprint == data.fingerprint
+    whole = ask("nothing")
     assert whole.fingerprint == data.fingerprint
     assert [one for one in whole.verdicts[0].estimates.warnings if one.startswith("The policy was trained on these")]
-    judged("quarter")
+    ask("quarter")
     assert "that training kept back" in told[0]
-    said = judged("nothing", holdout=0.25)  # which its package denies
+    said = ask("nothing", holdout=0.25)  # which its package denies
     assert said.fingerprint == test.fingerprint
     assert [one for one in said.verdicts[0].estimates.warnings if one.startswith("The policy was trained on these")]
     assert "of holdout=0.25, which not every policy is known to have kept back; holdout=0 takes all." in told[0]
-    less = judged("quarter", holdout=0.125)  # a part of what it kept back
+    less = ask("quarter", holdout=0.125)  # a part of what it kept back
     assert not [one for one in less.verdicts[0].estimates.warnings if one.startswith("The policy was trained on these")]
     assert "that training kept back" in told[0]
 

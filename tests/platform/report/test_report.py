@@ -5,22 +5,22 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from d3ray.data.errors import ConfigError, DataError, StorageError
-from d3ray.platform.report import charts, model_charts, series
-from d3ray.platform.report.experiment import CURVES, LOSSES, MODELS, SCORES, Report, compose, report
+from d3ray.platform.record.results import RETURN, ConfigurationResult, Report
+from d3ray.platform.report import charts, series
+from d3ray.platform.report.experiment import CURVES, LOSSES, MODELS, SCORES, compose, report
+from d3ray.platform.report.model_charts import model_charts
 from d3ray.platform.report.page import PAGE
 from d3ray.platform.report.sweep_text import _space  # pyright: ignore[reportPrivateUsage]
 from d3ray.platform.report.tasks import group, label, panels
 from d3ray.platform.report.text import decimals, number, run_link
+from d3ray.platform.results.experiment import read_results
 from d3ray.platform.results.mlflow_pages import mlflow_command
-from d3ray.platform.results.reading import RETURN, Configuration, read_results
 from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.words import value_text
 
@@ -78,7 +78,7 @@ def read(made: Report) -> tuple[Page, list[dict[str, str]]]:
     return page, list(csv.DictReader((Path(made.folder) / SCORES).open()))
 
 
-def only(storage: Path, name: str) -> Configuration:
+def only(storage: Path, name: str) -> ConfigurationResult:
     """The one configuration of an experiment."""
     (found,) = read_results(str(storage), name).configurations
     return found
@@ -175,7 +175,6 @@ def test_nothing_is_made_up_where_every_seed_failed(write: Write, tmp_path: Path
 def test_losses_are_best_where_they_are_smallest(write: Write, tmp_path: Path) -> None:
     write("loss", {2.0: {0: [5, 1, 3, 4]}, 9.0: {0: [5, 2, 3, 3]}}, metric="holdout/td_error", environment=None)
     made = report(str(tmp_path), ["loss"])
-    assert made.metric == "holdout/td_error"
     page, lines = read(made)
     assert [(line["best"], line["best_step"]) for line in lines] == [("1.0", "200"), ("2.0", "200")]
     assert [row[0] for row in page.rows if row[0].startswith("TD3PlusBC alpha")][:2] == [
@@ -191,30 +190,23 @@ def test_without_a_score_the_page_shows_losses(write: Write, tmp_path: Path) -> 
     assert "Nothing was scored" in read(made)[0].text
 
 
-def test_models_have_a_picture_of_their_errors_and_others_none(
-    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_models_have_a_picture_of_their_errors_and_others_none(write: Write, tmp_path: Path) -> None:
     """Means over seeds where training ended, by the steps ahead, beside how much lay where it was expected."""
     errors = {"holdout/error_1": [0.1, 0.3], "holdout/error_5": [0.4, 0.8], "holdout/error_10": [1.0, 2.0]}
     covered = {"holdout/coverage_50": [0.4, 0.6], "holdout/coverage_90": [0.8, 0.9]}
     write("model", {0: [None] * 4, 1: [None] * 4}, algorithm="ProbabilisticEnsemble", environment=None, also=errors | covered)
     write("policy", {0: [1.0] * 4})
-    lines: list[tuple[list[float], list[float]]] = []
-    plain = model_charts.finished
-    monkeypatch.setattr(model_charts, "finished", lambda figure, *others: lines.extend(_lines(figure)) or plain(figure, *others))
     made = report(str(tmp_path), ["model"])
     assert (Path(made.folder) / MODELS).read_bytes().startswith(b"\x89PNG")
     page, _ = read(made)
     assert "What the models are worth" in page.text
-    assert lines[0] == ([1, 5, 10], pytest.approx([0.2, 0.6, 1.5]))
-    assert lines[1] == ([50, 90], pytest.approx([0.5, 0.85]))
+    drawn = model_charts(panels(group([read_results(str(tmp_path), "model")]), None)[0])
+    assert [(chart.marks[0].x.tolist(), chart.marks[0].y.tolist()) for chart in drawn] == [
+        ([1, 5, 10], pytest.approx([0.2, 0.6, 1.5])),
+        ([50, 90], pytest.approx([0.5, 0.85])),
+    ]
     assert not (Path(report(str(tmp_path), ["policy"]).folder) / MODELS).exists()
     assert (Path(report(str(tmp_path), ["policy", "model"]).folder) / MODELS).exists()
-
-
-def _lines(figure: Any) -> list[tuple[list[float], list[float]]]:
-    """The first line of each panel."""
-    return [(axes.lines[0].get_xdata().tolist(), axes.lines[0].get_ydata().tolist()) for axes in figure.axes]
 
 
 # ---- several configurations and experiments
@@ -251,7 +243,7 @@ def test_experiments_on_the_same_data_share_a_table_and_others_do_not(write: Wri
     write("d", {0: [2] * 4}, dataset=other, environment="Walker2d-v4")
     made = report(str(tmp_path), ["a", "b", "c", "d"])
     assert Path(made.folder) == tmp_path / "reports" / "a+b+c+d"
-    tasks = group(made.results)
+    tasks = group([read_results(str(tmp_path), name) for name in "abcd"])
     assert [(task.title, [c.label for c in task.configurations]) for task in tasks] == [
         ("hopper-medium-v2", ["TD3PlusBC (a)", "TD3PlusBC (b)", "IQL"]),
         ("walker", ["TD3PlusBC"]),
@@ -263,7 +255,7 @@ def test_experiments_on_the_same_data_share_a_table_and_others_do_not(write: Wri
 def test_figures_hold_the_best_lines_only_and_say_so(write: Write, tmp_path: Path) -> None:
     write("many", {float(k): {0: [k] * 4} for k in range(series.MOST + 3)})
     made = report(str(tmp_path), ["many"])
-    drawn, left_out = panels(group(made.results), RETURN)
+    drawn, left_out = panels(group([read_results(str(tmp_path), "many")]), RETURN)
     assert left_out == 3
     assert {s.configuration.settings["algorithm"]["alpha"] for s in drawn[0].series} == {
         float(k) for k in range(3, series.MOST + 3)
@@ -384,7 +376,7 @@ def test_a_dead_command_is_settled_in_mlflow_too(write: Write, tmp_path: Path, m
     tracking = Tracking.open(str(tmp_path))
     runs = tracking.client.search_runs([tracking.experiment_id])
     assert [run.info.status for run in runs] == ["KILLED", "KILLED"]
-    assert read_results(str(tmp_path), "died").status == "KILLED"
+    assert read_results(str(tmp_path), "died").state == "KILLED"
 
 
 def test_the_configuration_on_the_page_is_json(write: Write, tmp_path: Path) -> None:
@@ -417,7 +409,7 @@ def test_prose_has_values_in_words_and_no_json(write: Write, tmp_path: Path) -> 
     (results,) = (read_results(str(tmp_path), "one"),)
     sizes = ([64, 64], [32])
     searched = [
-        replace(results.configurations[0], number=k, choice={"algorithm.encoder": {"hidden_units": size}})
+        results.configurations[0].model_copy(update={"number": k, "choice": {"algorithm.encoder": {"hidden_units": size}}})
         for k, size in enumerate(sizes)
     ]
     assert [one.label for one in label([(results, one) for one in searched])] == [

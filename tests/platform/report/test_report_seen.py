@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from d3ray.platform.record.results import RETURN
 from d3ray.platform.report import charts
 from d3ray.platform.report.experiment import CURVES, report
 from d3ray.platform.report.series import Series
 from d3ray.platform.report.tasks import group, panels
-from d3ray.platform.results.reading import RETURN, read_results
+from d3ray.platform.results.experiment import read_results
 from d3ray.platform.storage.experiments import Experiment
 
 from ..results.fake_experiment import write_experiment

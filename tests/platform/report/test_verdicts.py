@@ -10,10 +10,9 @@ from markupsafe import escape
 from d3ray import experiments
 from d3ray.jobs.command.running import run_command
 from d3ray.jobs.training.sweep import describe
+from d3ray.platform.report import verdicts
 from d3ray.platform.report.verdicts import best_and_next
-from d3ray.platform.results import reading
-from d3ray.platform.results.experiment import results_of
-from d3ray.platform.results.reading import read_results
+from d3ray.platform.results.experiment import read_results, results_of
 from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.web.watching import Watch
 
@@ -68,8 +67,7 @@ def test_a_page_reads_curves_for_it_once_until_another_trial_has_ended(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     read: list[str] = []
-    whole = reading.results_in
-    monkeypatch.setattr(reading, "results_in", lambda experiment: (read.append(experiment.name), whole(experiment))[-1])
+    monkeypatch.setattr(verdicts, "best_and_next", lambda results: (read.append(results.name), best_and_next(results))[-1])
     watch = Watch(str(storage), None, str(tmp_path / "datasets"))
     now = watch.status("first")
     said = watch.verdicts("first")

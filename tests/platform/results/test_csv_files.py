@@ -42,7 +42,7 @@ def test_what_a_trial_writes_reads_back(monkeypatch: pytest.MonkeyPatch, tmp_pat
     score = of_one.score("evaluation/return")
     assert (score.step, score.values) == (200, {0: 2.0, 1: 5.0})
     assert of_one.algorithm == "TD3PlusBC"
-    assert of_one.dataset == {"name": "hopper-medium-v2"}
+    assert of_one.data == {"name": "hopper-medium-v2"}
 
 
 def test_what_a_logger_writes_reads_back(tmp_path: Path) -> None:
