@@ -22,7 +22,7 @@ import numpy as np
 from ope_problems import Bandit, CartPole, Chain
 from workers import HERE, keep, kept, page, table
 
-from d3ray.algos.judging import bandits, importance
+from d3ray.algos.judging import importance
 from d3ray.algos.judging.estimates import BANDITS, EPISODES, Estimator
 from d3ray.algos.judging.intervals import KINDS, interval_of
 from d3ray.algos.judging.logs import Logs
@@ -107,8 +107,8 @@ def here(arrays: dict[str, np.ndarray]) -> dict[str, float]:
     found = {name: estimator.estimate(logs).value for name, estimator in (EPISODES | BANDITS).items()}
     return found | {
         "Switch-DR": importance.switch_doubly_robust(logs, TAU).value,
-        "DRos": bandits.doubly_robust_with_optimistic_shrinkage(logs, LAMBDA).value,
-        "CIPS": bandits.clipped_importance_sampling(logs, CLIP).value,
+        "DRos": importance.doubly_robust_with_optimistic_shrinkage(logs, LAMBDA).value,
+        "CIPS": importance.clipped_importance_sampling(logs, CLIP).value,
     }
 
 

@@ -28,9 +28,14 @@ from tasks import cartpole_like, for_peer, hopper_like
 from workers import Worker, keep, machine, page, table, today
 
 from d3ray import MDPDataset
-from d3ray.algos.judging.comparers import compare_continuous_action_diff, compare_discrete_action_match
 from d3ray.algos.judging.evaluators import Scores
-from d3ray.algos.judging.scorers import SCORERS, evaluate_on_environment, soft_opc_scorer
+from d3ray.algos.judging.scorers import (
+    SCORERS,
+    compare_continuous_action_diff,
+    compare_discrete_action_match,
+    evaluate_on_environment,
+    soft_opc_scorer,
+)
 from d3ray.algos.registry import make_algorithm
 from d3ray.data.dataset import Dataset
 
