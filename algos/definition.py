@@ -252,7 +252,7 @@ class Definition:
     def acts_by(self, spec: Spec) -> Any:
         """The policy that acts for it, where it judges another's; None: its own, `act`.
 
-        It takes raw observations: see `acting.policy.Acting`.
+        It takes raw observations: see `acting.policy.Policy`.
         """
         return None
 

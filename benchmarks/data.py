@@ -1,57 +1,36 @@
-"""The data table and the pipeline table: what opening, importing, drawing and mapping cost, and what Ray makes of large files.
+"""The data table: what opening, importing, drawing and mapping cost.
 
     make peer && make benchmark-data        or: python benchmarks/data.py [--repeat 5] [--only draws …] [--map-gib 8]
-    python benchmarks/data.py --only large files from_ray store        the pipeline: minutes, and 12 GB of disk
 
-The two sides of a row are measured in turn, A B A B …; a ratio is taken pair by pair, and a table gives the median of the pairs
+The two sides of a row are measured in turn, A B A B …; a ratio is taken pair by pair, and the table gives the median of the pairs
 and their range. A control loop of fixed work runs before and after each measurement. Every side has one thread. Files are in the
-page cache but where the row says otherwise. Rows of the pipeline are measured in this process, whose Ray is warm; memory is the
-anonymous memory of a process, read 20 times a second: mapped files and the object store are not in it. Results go to
-`benchmarks/results/data.json` and `data.md`, `pipeline.json` and `pipeline.md`; a run of some rows leaves the others as they are.
+page cache but where the row says otherwise. Results go to `benchmarks/results/data.json` and `data.md`; a run of some rows leaves
+the others as they are.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import resource
-import shutil
-import subprocess
 import sys
 import tempfile
-import threading
-import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
-
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # the server of an object store is one of the tests'
-
-from pairs import Row, Run, Side, as_shown, measure, noise, ratio, sides, speeds, target
+from pairs import Row, Side, as_shown, measure, noise, ratio, sides, speeds, target
 from tasks import for_peer, hopper_like
-from workers import Worker, control, keep, kept, machine, page, table, today, versions
+from workers import Worker, keep, kept, machine, page, table, today, versions
 
-import d3ray
 from d3ray.data.dataset import Dataset
-from d3ray.data.storage.flat import put_in_order, steps_from_flat
 from d3ray.data.storage.shards import ShardRecord, write_shard
 from d3ray.data.storage.writing import Draft
-from d3ray.platform.cluster.session import quiet_ray_data, ray_session
-from d3ray.platform.datasets.ingest import ingest
 
 FRAME = (1, 84, 84)
-STEPS = 500  # of an episode of frames, and about so many of one in a large file
-LIMIT = 1_500_000_000  # bytes of data that the large file is read in
-LARGE = "--large"
-PIECE = 8 << 20  # bytes of a range
-COLUMNS = (("observations", 27, "f4"), ("actions", 8, "f4"), ("rewards", 0, "f4"), ("terminals", 0, "?"), ("timeouts", 0, "?"))
+STEPS = 500  # of an episode of frames
 
 
 class Bench:
@@ -202,207 +181,29 @@ def write_hopper(file: Path, n: int) -> None:
             out.create_dataset(name, data=np.arange(n) % 1000 == at, compression="gzip")
 
 
-# ---- the pipeline table
+GROUPS = {"open": opening, "ingest": importing, "draws": draws, "memory": memory, "cold": cold}
 
 
-def hdf5(path: Path, n: int, seed: int) -> Path:
-    """`n` steps of 27 observations and 8 actions in D4RL's layout, a million at a time."""
-    rng = np.random.default_rng(seed)
-    with h5py.File(path, "w") as file:
-        for name, width, dtype in COLUMNS:
-            array = file.create_dataset(name, (n, width) if width else (n,), dtype)
-            for start in range(0, n, 1_000_000):
-                m = min(1_000_000, n - start)
-                ends = rng.random(m, np.float32) < 0.5 / STEPS
-                array[start : start + m] = ends if dtype == "?" else rng.standard_normal((m, width) if width else m, np.float32)
-    return path
+# ---- the page
 
 
-@contextmanager
-def anonymous() -> Iterator[dict[str, float]]:
-    """The most anonymous memory, in MB, that this process had, and that of any of Ray's workers."""
-    most, ended = defaultdict[str, float](float), threading.Event()
-
-    def look() -> None:
-        while not ended.wait(0.05):
-            for status in Path("/proc").glob("[0-9]*/status"):
-                try:
-                    about = dict(line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line)
-                except OSError:
-                    continue
-                mine = int(status.parent.name) == os.getpid()
-                if (mine or about["Name"].startswith("ray::")) and "RssAnon" in about:
-                    who = "process" if mine else "worker"
-                    most[who] = max(most[who], int(about["RssAnon"].split()[0]) / 1000)
-
-    watcher = threading.Thread(target=look, daemon=True)
-    watcher.start()
-    try:
-        yield most
-    finally:
-        ended.set()
-        watcher.join()
-
-
-def here(label: str, work: Callable[[], Any], amount: float) -> Side:
-    """A side that is measured in this process."""
-
-    def run() -> Run:
-        before = control()
-        with anonymous() as most:
-            begin = time.perf_counter()
-            work()
-            seconds = time.perf_counter() - begin
-        return {"seconds": seconds, "control": (before + control()) / 2, **most}
-
-    return Side(label, run, amount)
-
-
-@contextmanager
-def files(bench: Bench) -> Iterator[list[Row]]:
-    """Ingest on Ray beside one process."""
-    sources = [hdf5(bench.folder / f"{k}.hdf5", bench.amount(1_420_000), k) for k in range(8)]
-    size = sum(file.stat().st_size for file in sources) / 1e6
-
-    def write(parallel: bool) -> str:
-        place = bench.folder / f"set-{parallel}"
-        shutil.rmtree(place, ignore_errors=True)
-        return ingest(sources, place, parallel=parallel).dataset.fingerprint
-
-    assert write(True) == write(False)  # which warms both
-    one, other = here("on Ray", lambda: write(True), size), here("one process", lambda: write(False), size)
-    yield [Row(f"ingest of eight HDF5 files, {size:,.0f} MB", "MB/s", one, other, 1.2)]
-    for path in (*sources, bench.folder / "set-True", bench.folder / "set-False"):
-        path.unlink() if path.is_file() else shutil.rmtree(path)
-
-
-@contextmanager
-def from_ray(bench: Bench) -> Iterator[list[Row]]:
-    """Transitions in 40 blocks in random order, whose borders cut episodes and whose rows are reversed."""
-    import pyarrow as pa
-    import ray.data
-
-    from d3ray.data.storage.shards import to_arrow
-
-    n, folder = bench.amount(1_500_000), bench.folder
-    rng, order = np.random.default_rng(0), np.arange(n)
-    columns = {"episode": order // 487, "step": order % 487, "terminated": order % 487 == 486}
-    columns |= {"observation": rng.standard_normal((n, 27), np.float32), "action": rng.standard_normal((n, 8), np.float32)}
-    columns |= {"reward": rng.standard_normal(n, np.float32)}
-    cuts = np.linspace(0, n, 41).astype(int)
-    blocks = [{name: column[a:b][::-1] for name, column in columns.items()} for a, b in pairwise(cuts)]
-    blocks = [blocks[k] for k in rng.permutation(40)]
-    data = ray.data.from_arrow([pa.table({name: to_arrow(c) for name, c in block.items()}) for block in blocks])
-
-    def there() -> str:
-        return d3ray.from_ray(data, folder / "there", overwrite=True).fingerprint
-
-    def in_memory() -> str:
-        rows = put_in_order({name: np.concatenate([block[name] for block in blocks]) for name in columns})
-        return Dataset.from_steps(steps_from_flat(rows), name="here").write(folder / "here", overwrite=True).fingerprint
-
-    assert there() == in_memory()
-    size = sum(column.nbytes for column in columns.values()) / 1e6
-    label = f"{n:,} transitions in any order to a folder, {size:,.0f} MB"
-    yield [Row(label, "MB/s", here("from_ray", there, size), here("in memory", in_memory, size), 0.1)]
-
-
-@contextmanager
-def store(bench: Bench) -> Iterator[list[Row]]:
-    """2 GB behind a server on loopback (moto, in a process of its own): a node map, and 32 ranges of 8 MiB at a time by obstore."""
-    import obstore
-    from object_store import Server
-    from obstore.store import S3Store
-
-    from d3ray.data.storage.stores.base import side_by_side
-    from tests.platform.object_store import KEYS
-
-    os.environ.update(KEYS)
-    server, n, before = Server(), bench.amount(13_700_000), os.environ["D3RAY_CACHE"]
-    try:
-        rng, ends = np.random.default_rng(0), np.arange(n) % STEPS == STEPS - 1
-        arrays = [rng.standard_normal((n, width) if width else n, np.float32) for width in (27, 8, 0)]
-        where = server.uri("set")
-        Dataset.from_arrays(*arrays, ends).write(where, n_shards=max(1, round(16 * bench.scale)))
-        del arrays
-        endpoint = "http://" + where.partition("endpoint_override=")[2].partition("&")[0]
-        place = S3Store("bucket", endpoint=endpoint, region="us-east-1", client_options={"allow_http": True})
-        found = [one for some in obstore.list(place, "set") for one in some if one["path"].endswith(".arrow")]
-        ranges = [(one["path"], k, min(k + PIECE, one["size"])) for one in found for k in range(0, one["size"], PIECE)]
-
-        def mapped() -> None:
-            with tempfile.TemporaryDirectory(dir=bench.folder) as cache:
-                os.environ["D3RAY_CACHE"] = cache
-                Dataset.open(where).prepare()
-
-        def read() -> None:
-            side_by_side(lambda part: len(obstore.get_range(place, part[0], start=part[1], end=part[2])), ranges)
-
-        size = sum(one["size"] for one in found) / 1e6
-        label = f"{size:,.0f} MB of an object store"
-        yield [Row(label, "MB/s", here("node map", mapped, size), here("plain read", read, size), 0.6)]
-    finally:
-        server.close()
-        os.environ["D3RAY_CACHE"] = before
-
-
-@contextmanager
-def large(bench: Bench) -> Iterator[list[Row]]:
-    """One file of 4 GB in a process that may have 1.5 GB of data; no row, but a sentence."""
-    file = hdf5(bench.folder / "large.hdf5", bench.amount(27_400_000), 0)
-    command = [sys.executable, __file__, LARGE, str(file), str(bench.folder / "read")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    found, size = json.loads(done.stdout.splitlines()[-1]), file.stat().st_size
-    bench.facts["large"] = (
-        f"One HDF5 file of {size / 1e9:.2f} GB, {found['transitions']:,} transitions, in one process that may have "
-        f"{LIMIT / 1e9:.2f} GB of data (RLIMIT_DATA):\n{found['seconds']:.0f} s, {found['anonymous_mb']:,.0f} MB of anonymous "
-        "memory at most."
-    )
-    shutil.rmtree(bench.folder / "read")
-    file.unlink()
-    yield []
-
-
-def read_large(file: str, place: str) -> None:
-    resource.setrlimit(resource.RLIMIT_DATA, (LIMIT, LIMIT))
-    begin = time.perf_counter()
-    with anonymous() as most:
-        dataset = ingest(file, place, parallel=False).dataset
-    seconds = time.perf_counter() - begin
-    print(json.dumps({"seconds": seconds, "anonymous_mb": most["process"], "transitions": dataset.n_transitions}))
-
-
-GROUPS: dict[str, dict[str, Any]] = {
-    "data": {"open": opening, "ingest": importing, "draws": draws, "memory": memory, "cold": cold},
-    "pipeline": {"large": large, "files": files, "from_ray": from_ray, "store": store},
-}
-
-
-# ---- pages
-
-
-def markdown(name: str, report: dict[str, Any]) -> str:
+def markdown(report: dict[str, Any]) -> str:
     """The table, and what it was measured on."""
-    rows: list[list[str]] = []
-    for one in report["results"]:
-        last = [] if name == "pipeline" else [as_shown(one, one["processor_ratio"])]
-        row = [f"{one['label']}, {one['unit']}", sides(one), *speeds(one), ratio(one), target(one), *last, noise(one)]
-        if name == "pipeline":  # a node map needs no worker
-            who = "process" if one["sides"]["a"] == "node map" else "worker"
-            row.append(f"{max(run.get(who, 0) for run in one['runs']['a']):,.0f} MB")
-        rows.append(row)
+    rows = [
+        [
+            *(f"{one['label']}, {one['unit']}", sides(one), *speeds(one), ratio(one), target(one)),
+            *(as_shown(one, one["processor_ratio"]), noise(one)),
+        ]
+        for one in report["results"]
+    ]
     there, used = report["machine"], report["versions"]
     loads, dates = sorted(r["load_average"] for r in report["results"]), sorted({r["date"] for r in report["results"]})
     header = ["work", "A : B", "A", "B", "A/B", "target", "A/B by processor time", "control loop, A/B"]
-    if name == "pipeline":
-        header = [*header[:6], header[7], "anonymous memory of A's largest worker, or process"]
     return page(
-        name,
+        "data",
         table=table(header, rows),
         repeat=report["repeat"],
-        facts="\n".join(str(report["facts"][group]) for group in ("start", *GROUPS[name]) if group in report["facts"]),
+        facts="\n".join(str(report["facts"][group]) for group in GROUPS if group in report["facts"]),
         machine=f"{there['cpu']}, {there['cores']} cores, {there['memory_gib']} GiB, {there['system']}",
         loads=f"{loads[0]:.2f} to {loads[-1]:.2f}" if loads else "",
         dates=", ".join(dates),
@@ -410,65 +211,50 @@ def markdown(name: str, report: dict[str, Any]) -> str:
     )
 
 
-def merged(name: str, new: dict[str, Any], groups: list[str]) -> dict[str, Any]:
+def merged(new: dict[str, Any], groups: list[str]) -> dict[str, Any]:
     """What was measured now, with the rows of other groups as they are kept."""
-    old, order = kept(name, {"results": [], "facts": {}}), list(GROUPS[name])
+    old, order = kept("data", {"results": [], "facts": {}}), list(GROUPS)
     others = [row for row in old["results"] if row["group"] not in groups]
     rows = sorted([*others, *new["results"]], key=lambda row: order.index(row["group"]))
     return {**new, "results": rows, "facts": {**old["facts"], **new["facts"]}}
 
 
-def run(name: str, groups: list[str], bench: Bench, repeat: int) -> dict[str, Any]:
-    """Measures some rows of a page."""
+def run(groups: list[str], bench: Bench, repeat: int) -> dict[str, Any]:
+    """Measures some rows of the page."""
     report: dict[str, Any] = {"machine": machine(), "versions": {"d3ray": versions()}, "repeat": repeat, "results": []}
-    if name == "data":
-        with bench.worker("d3rlpy_side.py") as worker:
-            report["versions"]["d3rlpy"] = worker("versions")
+    with bench.worker("d3rlpy_side.py") as worker:
+        report["versions"]["d3rlpy"] = worker("versions")
     for group in groups:
-        with GROUPS[name][group](bench) as rows:
+        with GROUPS[group](bench) as rows:
             for row in rows:
                 when = {"group": group, "date": today(), "load_average": machine()["load_average"]}
                 result = {**when, **measure(row, repeat)}
                 report["results"].append(result)
                 print(f"{row.label}, {sides(result)}: {ratio(result)} {target(result)}", flush=True)
-    return report
+    return {**report, "facts": bench.facts}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="What data costs.", formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    every = [group for groups in GROUPS.values() for group in groups]
     parser.add_argument("--repeat", type=int, default=5, help="measurements a side")
-    parser.add_argument("--only", nargs="+", choices=every, default=[*GROUPS["data"]], help="rows to measure")
+    parser.add_argument("--only", nargs="+", choices=GROUPS, default=[*GROUPS], help="rows to measure")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the usual work; below 1 it is printed only")
     parser.add_argument("--map-gib", type=float, default=8.0, help="size of the large map; it needs twice that on the disk")
     parser.add_argument("--folder", default=None, help="where files are written; they are deleted at the end")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
+    groups = [group for group in GROUPS if group in options.only]
     with tempfile.TemporaryDirectory(prefix="d3ray-data-", dir=options.folder) as folder:
-        for name, makers in GROUPS.items():
-            if not (groups := [group for group in makers if group in options.only]):
-                continue
-            bench = Bench(Path(folder), options)
-            try:
-                if name == "data":
-                    report = run(name, groups, bench, options.repeat)
-                else:
-                    begin = time.perf_counter()
-                    with ray_session(num_cpus=2):
-                        bench.facts["start"] = f"Ray took {time.perf_counter() - begin:.1f} s to start."
-                        quiet_ray_data()
-                        report = run(name, groups, bench, options.repeat)
-            except RuntimeError as error:
-                sys.exit(f"{error}\n{bench.log.read_text()[-2_000:]}")
-            report["facts"] = bench.facts
-            if options.scale >= 1 and options.map_gib >= 8:
-                report = merged(name, report, groups)
-                keep(name, report, markdown(name, report))
-            print("\n" + markdown(name, report))
+        bench = Bench(Path(folder), options)
+        try:
+            report = run(groups, bench, options.repeat)
+        except RuntimeError as error:
+            sys.exit(f"{error}\n{bench.log.read_text()[-2_000:]}")
+    if options.scale >= 1 and options.map_gib >= 8:
+        report = merged(report, groups)
+        keep("data", report, markdown(report))
+    print("\n" + markdown(report))
 
 
 if __name__ == "__main__":
-    if LARGE in sys.argv:
-        read_large(*sys.argv[2:])
-    else:
-        main()
+    main()

@@ -275,12 +275,11 @@ class Run:
         self.agent = getattr(agents, agent)(*networks, made, **settings, **more)
         self.seen, self.n_envs, self.rate, self.steps = self.env.reset(), n_envs, rate, 0
 
-    def act(self, steps: int, falls_over: int | None = None) -> float:
-        """Seconds that so many steps of each environment take, with the learning that they lead to.
+    def act(self, steps: int, falls_over: int | None = None) -> None:
+        """So many steps of each environment, with the learning that they lead to.
 
         With `falls_over` the learning rate falls in a straight line to 0 over that many steps of all environments together.
         """
-        begun = time.perf_counter()
         for _ in range(steps):
             self.steps += self.n_envs
             if falls_over is not None:
@@ -290,106 +289,6 @@ class Run:
             reset = [info["needs_reset"] for info in infos]
             self.agent.batch_observe(self.seen, rewards, done, reset)
             self.seen = self.env.reset(np.logical_not(np.logical_or(reset, done)))
-        return time.perf_counter() - begun
-
-
-# ---- gradients of a rollout, for `on_policy.py`
-
-
-def of_weights(arrays: Any, network: str) -> list[nn.Module]:
-    """Affine layers with tanh between them, of the weights `NETWORK/K/weight` [in, out] and `NETWORK/K/bias`."""
-    made: list[nn.Module] = []
-    for k in itertools.takewhile(lambda k: f"{network}/{k}/weight" in arrays, itertools.count()):
-        weight, bias = (torch.from_numpy(arrays[f"{network}/{k}/{part}"]) for part in ("weight", "bias"))
-        affine = nn.Linear(*weight.shape)
-        affine.weight.data, affine.bias.data = weight.T.contiguous(), bias.clone()
-        made += [affine, nn.Tanh()]
-    return made[:-1]
-
-
-def policy_of(arrays: Any) -> nn.Module:
-    """The policy of a file's weights."""
-    head: Any = gaussian(len(arrays["log_std"])) if "log_std" in arrays else policies.SoftmaxCategoricalHead()
-    if "log_std" in arrays:
-        head.var_param.data = torch.from_numpy(arrays["log_std"]).clone()
-    return nn.Sequential(*of_weights(arrays, "policy"), head)
-
-
-def parts_of(name: str, module: nn.Module, *, gradients: bool = True) -> dict[str, np.ndarray]:
-    """Gradients of the affine layers, or their weights, as our side names and turns them."""
-    of = (lambda tensor: tensor.grad.numpy()) if gradients else (lambda tensor: tensor.detach().numpy())
-    affine = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
-    found = {f"{name}/{k}/weight": of(layer.weight).T for k, layer in enumerate(affine)}
-    found |= {f"{name}/{k}/bias": of(layer.bias) for k, layer in enumerate(affine)}
-    heads = [head for head in module.modules() if hasattr(head, "var_param") and gradients]
-    return found | ({"log_std": of(heads[0].var_param)} if heads else {})
-
-
-def differentiate(arrays: str, answer: str, agent: str, settings: dict[str, Any]) -> None:
-    """The gradients that an agent takes on a rollout, and for TRPO its policy's new weights."""
-    with np.load(arrays) as file:
-        given = dict(file)
-    policy, value = policy_of(given), nn.Sequential(*of_weights(given, "value"))
-    column = {n.removeprefix("batch/"): torch.from_numpy(part) for n, part in given.items() if n.startswith("batch/")}
-    model: Any = pfrl.nn.Branched(policy, value)
-    still = torch.optim.SGD(model.parameters(), lr=0.0)
-    if agent == "PPO":
-        distribution, seen = model(column["observation"])
-        agents.PPO(model, still, **settings)._lossfun(
-            distribution.entropy(),
-            seen,
-            distribution.log_prob(column["action"]),
-            vs_pred_old=column["value"][:, None],
-            log_probs_old=column["log_prob"],
-            advs=column["advantage"],
-            vs_teacher=column["goal"][:, None],
-        ).backward()
-    elif agent == "A2C":
-        rollout = {n.removeprefix("rollout/"): torch.from_numpy(part) for n, part in given.items() if n.startswith("rollout/")}
-        steps, n = rollout["reward"].shape
-        made: Any = agents.A2C(model, still, num_processes=n, update_steps=steps, **settings)
-        seen, action = rollout["observation"], rollout["action"]
-        made._flush_storage(seen.shape[1:], action[0])
-        made.states[:-1], made.states[-1] = seen, rollout["next_observation"][-1]
-        made.actions[:], made.rewards[:], made.masks[:] = action, rollout["reward"], rollout["live"]
-        with torch.no_grad():
-            made.value_preds[:-1] = model(seen.flatten(0, 1))[1][:, 0].unflatten(0, (steps, n))
-        made.update()
-    elif agent == "TRPO":
-        made = agents.TRPO(policy, value, still, **settings)
-        names = {"state": "observation", "action": "action", "adv": "advantage", "log_prob": "log_prob"}
-        rows = {theirs: column[ours].numpy() for theirs, ours in names.items()}
-        made._update_policy([{name: rows[name][k] for name in rows} for k in range(len(rows["adv"]))])
-    else:
-        q = nn.Sequential(*of_weights(given, "critic"), q_functions.DiscreteActionValueHead())
-        both = agents.acer.ACERDiscreteActionHead(policy, q)
-        made = agents.ACER(both, still, t_max=16, replay_buffer=None, **settings)
-        model, steps = made.model, range(len(column["reward"]))
-        seen = [model(column["observation"][t : t + 1]) for t in steps]
-        with torch.no_grad():
-            after = model(column["next_observation"][-1:])[2]
-        policies_ = [
-            {t: torch.distributions.Categorical(logits=column[name][t : t + 1]) for t in steps} for name in ("behaviour", "average")
-        ]
-        made.compute_loss(
-            t_start=0,
-            t_stop=len(steps),
-            R=float(after * column["live"][-1]),
-            actions={t: column["action"][t] for t in steps},
-            rewards={t: float(column["reward"][t]) for t in steps},
-            values={t: seen[t][2] for t in steps},
-            action_values={t: seen[t][1] for t in steps},
-            action_distribs={t: seen[t][0] for t in steps},
-            action_distribs_mu=policies_[0],
-            avg_action_distribs=policies_[1],
-        ).squeeze().backward()
-    if agent == "TRPO":
-        found = parts_of("policy", policy, gradients=False)
-    elif agent == "ACER":
-        found = parts_of("policy", model.pi) | parts_of("critic", model.q)
-    else:
-        found = parts_of("policy", policy) | parts_of("value", value)
-    np.savez(answer, **found)
 
 
 # ---- the fidelity table: see `fidelity_side.py`
@@ -512,6 +411,4 @@ def update(arrays: str, answer: str, algorithm: dict[str, Any], actions: int, st
 
 
 if __name__ == "__main__":
-    run = Run()
-    tasks = [learn, learn_online, learn_async, differentiate, run.begin, run.act, update]
-    serve({task.__name__: task for task in tasks})
+    serve({task.__name__: task for task in (learn, learn_online, learn_async, update)})

@@ -32,11 +32,6 @@ def hopper_like(n: int, seed: int = 0) -> Dataset:
     return _noise(n, 11, 3, (200, 1_000), seed)
 
 
-def walker_like(n: int, seed: int = 0) -> Dataset:
-    """`n` transitions of the shapes of Walker2d and HalfCheetah: observation 17, action 6 in [-1, 1]. It is noise."""
-    return _noise(n, 17, 6, (200, 1_000), seed)
-
-
 def cartpole_like(n: int, seed: int = 0) -> Dataset:
     """`n` transitions of CartPole's shapes: observation 4, two actions, 10 to 200 steps an episode. It is noise."""
     return _noise(n, 4, None, (10, 200), seed)

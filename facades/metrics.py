@@ -1,7 +1,6 @@
 """`d3ray.metrics`, d3rlpy's place of what judges: scorers, comparers and evaluators by the names that its users import."""
 
-from d3ray.algos.judging import comparers, scorers
-from d3ray.algos.judging.comparers import compare_continuous_action_diff, compare_discrete_action_match
+from d3ray.algos.judging import scorers
 from d3ray.algos.judging.evaluators import (
     AverageValueEstimationEvaluator,
     CompareContinuousActionDiffEvaluator,
@@ -17,6 +16,8 @@ from d3ray.algos.judging.evaluators import (
 )
 from d3ray.algos.judging.scorers import (
     average_value_estimation_scorer,
+    compare_continuous_action_diff,
+    compare_discrete_action_match,
     continuous_action_diff_scorer,
     discounted_sum_of_advantage_scorer,
     discrete_action_match_scorer,
@@ -31,7 +32,7 @@ from d3ray.algos.judging.scorers import (
 )
 from d3ray.data.lazy import also_called
 
-also_called({f"{__name__}.comparer": comparers, f"{__name__}.scorer": scorers})
+also_called({f"{__name__}.comparer": scorers, f"{__name__}.scorer": scorers})
 __all__ = [
     "AverageValueEstimationEvaluator",
     "CompareContinuousActionDiffEvaluator",

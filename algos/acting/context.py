@@ -14,56 +14,36 @@ networks see.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...data.batch import Context
 from ...data.errors import ConfigError
 from ...data.masks import ACTION_MASK
-from ...data.scalers import Affine
 from ...data.spec import Discrete, Spec, space_columns
-from ..definition import Definition
-from ..learning.scaling import Bounds
-from ..nets import Hyper
-from ..ports import Ports
 from .graph_inputs import StateInput
 from .inputs import action_dtype
-from .policy import Policy, PolicyModule, module_input
-from .remembering import RETURN_TO_GO, REWARD, Memory, Remembering
+from .policy import module_input
+from .ported import Inputs, MemoryModule, MemoryPolicy
+from .remembering import RETURN_TO_GO, REWARD, Memory
 
-Inputs = dict[str, Tensor]
 
-
-class ContextModule(PolicyModule):
-    """A greedy policy with its scalers inside: inputs and memory by name to the action, and what each part of the memory becomes.
+class ContextModule(MemoryModule):
+    """A policy whose memory is its latest steps.
 
     Args:
-        algorithm, modules, scalers, dtype, coefficients, ports, bounds: As `PolicyModule`'s.
+        *arguments: As `PolicyModule`'s.
         spec: The spaces of the environment.
         context: T.
         return_scale: What returns are multiplied by for the networks.
     """
 
-    def __init__(
-        self,
-        algorithm: Definition,
-        modules: Mapping[str, nn.Module],
-        scalers: Mapping[str, Affine],
-        dtype: torch.dtype,
-        coefficients: Callable[[], Hyper],
-        ports: Ports,
-        bounds: Bounds | None = None,
-        *,
-        spec: Spec,
-        context: int,
-        return_scale: float,
-    ) -> None:
-        super().__init__(algorithm, modules, scalers, dtype, coefficients, ports, bounds)
-        self.spec, self.context, self.return_scale = spec, context, return_scale
+    def __init__(self, *arguments: Any, spec: Spec, context: int, return_scale: float) -> None:
+        super().__init__(*arguments, spec=spec)
+        self.context, self.return_scale = context, return_scale
         self._nothing = spec.action.start if isinstance(spec.action, Discrete) else 0  # stands for actions that were not taken
         seen = {name: (leaf.shape, leaf.dtype) for name, leaf in space_columns(spec.observation).items()}
         parts = {**seen, "action": (spec.action.shape, action_dtype(spec)), "return_to_go": ((), "float32")}
@@ -75,7 +55,7 @@ class ContextModule(PolicyModule):
             _state("timestep", "int64", ()),
         )
 
-    def forward(self, inputs: Inputs) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def forward(self, inputs: Inputs) -> tuple[Tensor, ...]:
         left = inputs[RETURN_TO_GO][:, -1] - inputs[REWARD]
         taken = _moved_on(inputs["context/action"], torch.full_like(inputs["context/action"][:, 0], self._nothing))
         shown = space_columns(self.spec.observation)
@@ -103,18 +83,12 @@ class ContextModule(PolicyModule):
         return raw if self.spec.discrete else raw.to(self.dtype)
 
 
-class ContextPolicy(Remembering, Policy):  # pyright: ignore[reportIncompatibleMethodOverride]
-    """The same over NumPy arrays, for n environments at once. `executed` and `rewarded` tell its memory what came of a step."""
+class ContextPolicy(MemoryPolicy):
+    """A policy of a `ContextModule`. `executed` and `rewarded` tell its memory what came of a step."""
 
     def __init__(self, module: ContextModule, device: torch.device, target_returns: tuple[float, ...]) -> None:
-        Policy.__init__(self, module, module.spec, device)
+        super().__init__(module, device)
         self.looking_back, self.target_returns = module, target_returns
-        self.name, self.states = module.algorithm.name, module.states
-
-    def run_graph(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
-        with torch.no_grad():
-            outputs = self.module({name: torch.as_tensor(rows, device=self.device) for name, rows in inputs.items()})
-        return tuple(output.cpu().numpy() for output in outputs)
 
     def propose(self, what: str, state: Memory, observation: Any, *, step: int, seed: int) -> tuple[Memory, np.ndarray]:  # pyright: ignore[reportIncompatibleMethodOverride]
         if what != "action":
@@ -132,5 +106,4 @@ def typed(action: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _moved_on(steps: Tensor, now: Tensor) -> Tensor:
-    """Steps [B, T, ...] without the first, and with another one at the end."""
     return torch.cat((steps[:, 1:], now[:, None]), 1)

@@ -30,7 +30,7 @@ def policy_module(fit: Fit) -> PolicyModule:
 
 
 def policy(fit: Fit) -> Policy:
-    """The same over NumPy arrays; of what judges another's policy that one."""
+    """Give the greedy policy over NumPy arrays; of what judges another's policy that one."""
     if fit.judged is None:
         fit.judged = fit.algorithm.acts_by(fit.spec)  # once: it may be read from a file
     if fit.judged is not None:

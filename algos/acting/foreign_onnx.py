@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import onnxruntime
 
 from ...data.errors import ConfigError, StorageError
 from ...data.frames import Padding
 from ...data.spec import Spec, space_columns
 from ...data.storage.json_text import parse_json
 from .inputs import raw_inputs
+from .onnx_policy import session_of
 
 _FLOATS = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(uint8)": np.uint8, "tensor(int64)": np.int64}
 
@@ -39,12 +39,7 @@ class ForeignOnnxPolicy:
 
     def __init__(self, model: bytes, spec: Spec, name: str = "the ONNX file") -> None:
         self.spec, self.name = spec, name
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads = 1, 1
-        try:
-            self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # onnxruntime raises classes of its own, below Exception
-            raise StorageError(f"onnxruntime cannot read {name}: {str(error).splitlines()[0].rstrip('.')}.") from error
+        self._session = session_of(model, 1, name)
         taken = self._session.get_inputs()
         if len(taken) != 1 or "observation" not in space_columns(spec.observation):
             ports = ", ".join(port.name for port in taken)
@@ -69,18 +64,15 @@ class ForeignOnnxPolicy:
 
     @classmethod
     def read(cls, path: Path, spec: Spec) -> Self:
-        """The policy of a file. Raises StorageError where there is none."""
         try:
             return cls(path.read_bytes(), spec, str(path))
         except OSError as error:
             raise StorageError(f"{path} cannot be read: {error.strerror or error}.") from error
 
     def start(self, n: int) -> None:
-        """There is nothing to remember."""
         return
 
     def step(self, state: None, observation: Any, action_mask: Any = None) -> tuple[None, np.ndarray]:
-        """Raw observations [n, ...] to raw actions."""
         return state, self.predict(observation)
 
     def predict(self, observation: Any) -> np.ndarray:
@@ -88,7 +80,7 @@ class ForeignOnnxPolicy:
         rows = raw_inputs(self.spec.model_copy(update={"action_mask": False}), observation)["observation"]
         try:
             found: Any = self._session.run([self._output], {self._input: rows.astype(self._dtype, copy=False)})[0]
-        except Exception as error:  # as above
+        except Exception as error:  # onnxruntime raises classes of its own, below Exception
             said = str(error).splitlines()[0].rstrip(".")
             raise ConfigError(f"{self.name} does not act on these observations: {said}.") from error
         if self.spec.discrete:

@@ -56,28 +56,23 @@ class FramePolicy:
         return self._with({"begun": np.zeros(n, bool), **empty}, self.policy.start(n))
 
     def step(self, state: Frames, observation: Any) -> tuple[Frames, np.ndarray]:
-        """Raw single frames [n, ...] to raw actions."""
         memory, stacked = self._remember(state, observation)
         inner, action = self.policy.step(state.get("policy"), stacked)
         return self._with(memory, inner), action
 
     def propose(self, what: str, state: Frames, observation: Any, *, step: int, seed: int) -> tuple[Frames, np.ndarray]:
-        """As the policy's, at single frames."""
         memory, stacked = self._remember(state, observation)
         inner, action = self.policy.propose(what, state.get("policy"), stacked, step=step, seed=seed)
         return self._with(memory, inner), action
 
     def check_departs(self, what: str) -> None:
-        """As the policy's."""
         self.policy.check_departs(what)
 
     def log_prob(self, observation: Any, action: np.ndarray) -> np.ndarray:
-        """As the policy's, at stacks of frames."""
         return self.policy.log_prob(observation, action)
 
     @staticmethod
     def _with(frames: Frames, inner: Any) -> Frames:
-        """The frames, and what the policy remembers, if it does."""
         return frames if inner is None else {**frames, "policy": inner}
 
     def _remember(self, memory: Frames, observation: Any) -> tuple[Frames, Any]:

@@ -1,10 +1,16 @@
-"""Inputs and outputs of a policy's graph, as `policy.json` has them. Imports no torch."""
+"""Inputs and outputs of a policy's graph, as `policy.json` has them, and the random numbers that it takes. Imports no torch."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
+
 from ...data.config import Config
+from ...data.seeds import fold, root_key
+
+_EDGE = 1e-7  # uniform numbers keep off 0 and 1, whose logarithms policies take
 
 
 class Port(Config):
@@ -26,3 +32,22 @@ class NoiseInput(Port):
     """An input that takes random numbers, drawn anew at every step."""
 
     distribution: Literal["normal", "uniform"]
+
+
+def numbers(
+    seed: int, name: str, decisions: Sequence[int], shape: tuple[int, ...], distribution: Literal["normal", "uniform"]
+) -> np.ndarray:
+    """float32 [n, *shape]: what environment i draws under a name for its n-th decision.
+
+    Args:
+        seed: Of the policy.
+        name: Of the input.
+        decisions: [n], how many decisions each environment has had.
+        shape: Of one decision's numbers.
+        distribution: Standard normal, or uniform on (0, 1).
+    """
+    key, rows = fold(fold(root_key(seed), "act"), name), list[np.ndarray]()
+    for row, decision in enumerate(decisions):
+        rng = np.random.Generator(np.random.Philox(key=fold(fold(key, int(decision)), row)))
+        rows.append(rng.standard_normal(shape) if distribution == "normal" else rng.uniform(_EDGE, 1 - _EDGE, shape))
+    return np.stack(rows).astype(np.float32)

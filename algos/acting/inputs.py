@@ -46,7 +46,6 @@ def as_batch(spec: Spec, observation: Any, action_mask: Any = None) -> tuple[Any
 
 
 def _each(x: Any, function: Callable[[Any], Any], *, whole: bool) -> Any:
-    """A function of each part of an observation, which is one array where it is `whole`."""
     if not whole and isinstance(x, Mapping):
         return {key: _each(part, function, whole=False) for key, part in cast("Mapping[str, Any]", x).items()}
     if not whole and isinstance(x, tuple):
@@ -102,7 +101,6 @@ def _seen(spec: Spec, observation: Any) -> dict[str, np.ndarray]:
 
 
 def _mask(mask: Any, n: int, n_actions: int) -> np.ndarray:
-    """Which actions are legal, bool [n, n_actions]."""
     if mask is None:
         return np.ones((n, n_actions), bool)
     array = plain_array(mask, ACTION_MASK)

@@ -48,7 +48,6 @@ class OnnxPolicy:
         return facing(self, shown)
 
     def start(self, n: int) -> None:
-        """There is nothing to remember."""
         return
 
     def step(self, state: None, observation: Any, action_mask: Any = None) -> tuple[None, np.ndarray]:
@@ -111,17 +110,22 @@ def opened_graph(graph: bytes, about: Mapping[str, Any], threads: int, noun: str
     Raises:
         StorageError: onnxruntime cannot read it, or it takes other inputs than `about` names.
     """
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    try:
-        session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime raises classes of its own, below Exception
-        raise StorageError(f"onnxruntime cannot read the {noun}'s graph: {str(error).splitlines()[0].rstrip('.')}.") from error
+    session = session_of(graph, threads, f"the {noun}'s graph")
     named = {port["name"] for kind in ("inputs", "state_inputs", "noise_inputs") for port in about.get(kind, ())}
     taken = {port.name for port in session.get_inputs()}
     if named and named != taken:
         raise StorageError(f"The {noun}'s graph takes {sorted(taken)}, and {noun}.json names {sorted(named)}.")
     return session
+
+
+def session_of(graph: bytes, threads: int, name: str) -> Any:
+    """Open an ONNX graph on the CPU. Raises StorageError, which calls it `name`, where onnxruntime cannot read it."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    try:
+        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime raises classes of its own, below Exception
+        raise StorageError(f"onnxruntime cannot read {name}: {str(error).splitlines()[0].rstrip('.')}.") from error
 
 
 def as_type(takes: str, rows: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -26,18 +26,6 @@ from ..recurrence import acted, remembered
 from .frames import facing
 from .inputs import as_batch, raw_inputs, taken, with_mask
 from .plain import plain_array
-
-
-class Acting(Protocol):
-    """What acts: in evaluation, in collection, from a file."""
-
-    def start(self, n: int) -> Any:
-        """The state of n environments that have just been reset."""
-        ...
-
-    def step(self, state: Any, observation: Any) -> tuple[Any, np.ndarray]:
-        """Raw observations [n, ...] to the next state and raw actions [n, A] or [n]."""
-        ...
 
 
 class PolicyModule(nn.Module):
@@ -84,11 +72,9 @@ class PolicyModule(nn.Module):
 
     @property
     def stochastic(self) -> bool:
-        """Whether it can draw its actions."""
         return bool(noises(self.ports, exploring=True))
 
     def bounds(self) -> Bounds | None:
-        """What raw actions are clipped to, if they are."""
         return (self.get_buffer("action_low"), self.get_buffer("action_high")) if self.bounded else None
 
     def forward(self, observation: Observation) -> Tensor:
@@ -124,13 +110,11 @@ class PolicyModule(nn.Module):
         return Nets(dict(self.networks.items()), {}, None, None, self.dtype, h=self.coefficients())
 
     def raw(self, action: Tensor) -> Tensor:
-        """Actions of networks in raw units, within their bounds."""
         affines, bounds = self.affines(), self.bounds()
         raw = affines["action"].reverse(action) if "action" in affines else action
         return raw if bounds is None else torch.clamp(raw, *bounds)
 
     def _seen(self, observation: Observation) -> Observation:
-        """Scaled observations."""
         if isinstance(observation, Masked):
             return Masked(self._seen(observation.observation), observation.action_mask)
         affines = self.affines()
@@ -165,7 +149,6 @@ class Policy:
         return facing(self, shown)
 
     def start(self, n: int) -> None:
-        """There is nothing to remember."""
         return
 
     def step(self, state: None, observation: Any, action_mask: Any = None) -> tuple[None, np.ndarray]:

@@ -28,20 +28,46 @@ from .remembering import DECISIONS, Memory, Remembering
 Inputs = dict[str, Tensor]
 
 
-class PortedModule(PolicyModule):
-    """A greedy policy with its scalers inside: inputs by name to the action, and what each memory becomes.
+class MemoryModule(PolicyModule):
+    """A greedy policy with its scalers inside: inputs by name to the action, and what each part of the memory becomes.
 
     Args:
         *arguments: As `PolicyModule`'s.
         spec: The spaces of the environment.
     """
 
+    states: tuple[StateInput, ...] = ()
+    noise_inputs: tuple[NoiseInput, ...] = ()
+
     def __init__(self, *arguments: Any, spec: Spec) -> None:
         super().__init__(*arguments)
         self.spec = spec
-        self.states, self.noise_inputs = graph_inputs(self.ports, self.dtype)
 
     def forward(self, inputs: Inputs) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        raise NotImplementedError
+
+
+class MemoryPolicy(Remembering, Policy):  # pyright: ignore[reportIncompatibleMethodOverride]
+    """A policy with a memory, or one that draws, over NumPy arrays, for n environments at once."""
+
+    def __init__(self, module: MemoryModule, device: torch.device, **frames: Any) -> None:
+        Policy.__init__(self, module, module.spec, device, **frames)
+        self.name, self.states, self.noises = module.algorithm.name, module.states, module.noise_inputs
+
+    def run_graph(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+        with torch.no_grad():
+            outputs = self.module({name: torch.as_tensor(rows, device=self.device) for name, rows in inputs.items()})
+        return tuple(output.cpu().numpy() for output in outputs)
+
+
+class PortedModule(MemoryModule):
+    """A policy whose memory and random numbers are what `act` names."""
+
+    def __init__(self, *arguments: Any, spec: Spec) -> None:
+        super().__init__(*arguments, spec=spec)
+        self.states, self.noise_inputs = graph_inputs(self.ports, self.dtype)
+
+    def forward(self, inputs: Inputs) -> tuple[Tensor, ...]:
         shown = {name: inputs[name] for name in named_inputs(self.spec)}
         state = {name: inputs[f"state/{name}"] for name in memories(self.ports)}
         noise = {name: inputs[f"noise/{name}"].to(self.dtype) for name in noises(self.ports, exploring=False)}
@@ -54,7 +80,6 @@ class PortedModule(PolicyModule):
 
 
 def graph_inputs(ports: Ports, dtype: torch.dtype) -> tuple[tuple[StateInput, ...], tuple[NoiseInput, ...]]:
-    """The memory and the noise of a graph."""
     kind = str(dtype).removeprefix("torch.")
     states = (
         StateInput(name=f"state/{name}", dtype=kind, shape=("batch", *port.shape), becomes=f"next/state/{name}", start=port.start)
@@ -67,18 +92,12 @@ def graph_inputs(ports: Ports, dtype: torch.dtype) -> tuple[tuple[StateInput, ..
     return tuple(states), tuple(drawn)
 
 
-class PortedPolicy(Remembering, Policy):  # pyright: ignore[reportIncompatibleMethodOverride]
-    """The same over NumPy arrays, for n environments at once. Noise is drawn by seed, environment and decision."""
+class PortedPolicy(MemoryPolicy):
+    """A policy of a `PortedModule`. Noise is drawn by seed, environment and decision."""
 
     def __init__(self, module: PortedModule, device: torch.device, seed: int, **frames: Any) -> None:
-        Policy.__init__(self, module, module.spec, device, **frames)
-        self.ported, self.name, self.seed = module, module.algorithm.name, seed
-        self.states, self.noises = module.states, module.noise_inputs
-
-    def run_graph(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
-        with torch.no_grad():
-            outputs = self.ported({name: torch.as_tensor(rows, device=self.device) for name, rows in inputs.items()})
-        return tuple(output.cpu().numpy() for output in outputs)
+        super().__init__(module, device, **frames)
+        self.ported, self.seed = module, seed
 
     def draw(self, observation: Any, *, step: int, seed: int) -> np.ndarray:
         if self.states:

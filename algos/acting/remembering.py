@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +11,8 @@ from ...data.errors import ConfigError, named
 from ...data.masks import masked
 from ...data.spec import Spec
 from ...data.storage.checks import as_array
-from .graph_inputs import NoiseInput, StateInput
+from .graph_inputs import NoiseInput, StateInput, numbers
 from .inputs import as_batch, named_inputs, raw_inputs, taken, with_mask
-from .numbers import numbers
 
 REWARD = "reward"  # input: what the environment gave since the last step; 0 at an episode's start
 ACTION = "context/action"  # state: actions of the latest steps, raw; a step writes its own as the last
@@ -75,7 +74,6 @@ class Remembering:
         return {**memory, REWARD: np.zeros(n, np.float32)}
 
     def asking(self, target_return: float) -> Asking:
-        """This policy, asked for another return."""
         return Asking(self, target_return)
 
     def step(self, state: Memory, observation: Any, action_mask: Any = None) -> tuple[Memory, np.ndarray]:
@@ -95,7 +93,6 @@ class Remembering:
         return memory, action
 
     def drawn(self, state: Memory) -> Memory:
-        """What the noise inputs take at the next decision."""
         return {
             port.name: numbers(self.seed, port.name, state[DECISIONS].tolist(), port.shape[1:], port.distribution)  # pyright: ignore[reportArgumentType]
             for port in self.noises
@@ -133,32 +130,16 @@ class Asking:
         self.policy, self.target_return, self.spec = policy, target_return, policy.spec
 
     def start(self, n: int) -> Memory:
-        """The memory of n environments that have just been reset."""
         return self.policy.start(n, self.target_return)
 
     def step(self, state: Memory, observation: Any, action_mask: Any = None) -> tuple[Memory, np.ndarray]:
-        """Raw observations [n, ...] to the next memory and raw actions."""
         return self.policy.step(state, observation, action_mask)
 
     def executed(self, state: Memory, action: Any) -> Memory:
-        """The memory once raw actions [n, A] were done."""
         return self.policy.executed(state, action)
 
     def rewarded(self, state: Memory, reward: Any) -> Memory:
-        """The memory once the environments have given rewards [n]."""
         return self.policy.rewarded(state, reward)
-
-
-class LookingBack(Protocol):
-    """What acts with a memory that actions and rewards enter."""
-
-    def start(self, n: int) -> Memory: ...
-
-    def step(self, state: Memory, observation: Any) -> tuple[Memory, np.ndarray]: ...
-
-    def executed(self, state: Memory, action: Any) -> Memory: ...
-
-    def rewarded(self, state: Memory, reward: Any) -> Memory: ...
 
 
 class StatefulWrapper:
@@ -168,7 +149,7 @@ class StatefulWrapper:
         policy: Of an algorithm, or out of a package: `policy`, or `policy.asking(1_000.0)`.
     """
 
-    def __init__(self, policy: LookingBack) -> None:
+    def __init__(self, policy: Remembering | Asking) -> None:
         self.policy = policy
         self.reset()
 
@@ -190,7 +171,6 @@ class StatefulWrapper:
         return proposed[0]
 
     def reset(self) -> None:
-        """Forgets the episode."""
         self._memory = self.policy.start(1)
 
 

@@ -61,12 +61,10 @@ class Generated:
 
     @property
     def members(self) -> int:
-        """As `Transitions`'."""
         return self.transitions.members
 
     @property
     def following(self) -> bool:
-        """As `Transitions`'."""
         return self.transitions.following
 
     def open(self, material: Material, learner: Looks) -> GeneratedSource:
@@ -127,12 +125,10 @@ class GeneratedSource:
 
     @property
     def batch_size(self) -> int:
-        """Of what is drawn from the data."""
         return self._real.batch_size
 
     @property
     def n_windows(self) -> int:
-        """How many transitions of the data may be drawn by now."""
         return self._real.n_windows
 
     def sample(self, step: int, size: int | None = None) -> Batch:
@@ -175,7 +171,6 @@ class GeneratedSource:
         return min(self._rounds * rollouts.horizon * rollouts.n_transitions, rollouts.rows)
 
     def _generate(self, step: int) -> None:
-        """A round, which takes the place of the oldest rows."""
         starts = self._starts.sample(step + _APART).observation
         made: Columns = self.learner.look(self.rollout, starts)
         rows, lead = self.wants.rollouts.rows, made["reward"].ndim - 1
@@ -232,7 +227,6 @@ class GeneratedSource:
         return values.std(0, correction=0)
 
     def _seen(self, state: Tensor) -> Tensor:
-        """Raw observations as networks see them."""
         return state if self._observation is None else self._observation.transform(state)
 
     def _noise(self, nets: Nets, t: int, n: int) -> Tensors:
@@ -277,12 +271,10 @@ def _taught(batch: Batch) -> Columns:
 
 
 def all_real(batch: Batch) -> Batch:
-    """A batch of data alone, as losses see one of which nothing was generated."""
     return batch.with_extra(real=torch.ones_like(batch.reward))
 
 
 def no_model(name: str) -> str:
-    """What to do where an algorithm lacks its model."""
     return (
         f"{name} learns in a model: train a ProbabilisticEnsemble on the data, and give it, or its path, as dynamics; one in "
         "memory is not saved along."

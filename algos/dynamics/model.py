@@ -112,12 +112,10 @@ class Model(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of what it works in."""
         return self.network.head.weight.dtype
 
     @property
     def members(self) -> int:
-        """How many count."""
         return self.network.members
 
     def forward(self, observation: Tensor, action: Tensor) -> Outcomes:
@@ -147,7 +145,6 @@ class Model(nn.Module):
         return self.units
 
     def spread(self) -> Tensor:
-        """As of the network."""
         return self.network.spread()
 
     def ended(self, following: Tensor, end: Tensor, chance: Tensor) -> Tensor:

@@ -78,11 +78,9 @@ class RunningModel(Model):
         self.changes(torch.cat((following - observation, reward[..., None]), -1))
 
     def note(self, error: Tensor, goal: Tensor, held_out: Tensor) -> None:
-        """As of the network."""
         self.network.note(error, goal, held_out)
 
     def held_out_error(self) -> Tensor:
-        """As of the network."""
         return self.network.held_out_error()
 
     def scales(self) -> Tensor:

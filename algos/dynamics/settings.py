@@ -15,7 +15,6 @@ MANUAL = "d3rlpy's manual of October 2020, MOPO"
 
 
 def _placed(given: Any) -> Any:
-    """A local path from wherever it is read; all else as it is."""
     return str(Path(given).absolute()) if isinstance(given, str | Path) and not is_remote(given) else given
 
 
@@ -52,5 +51,4 @@ class ModelRollouts(Config):
 
     @property
     def rows(self) -> int:
-        """Transitions that are kept."""
         return self.capacity or 5 * self.horizon * self.n_transitions

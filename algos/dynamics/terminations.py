@@ -48,7 +48,6 @@ def _walker(seen: Tensor) -> Tensor:
 
 
 def _between(low: float, high: float) -> Ends:
-    """Ends where the torso is not within these heights."""
     return lambda seen: ~((seen[..., 0] >= low) & (seen[..., 0] <= high))
 
 
@@ -105,10 +104,8 @@ _OF_ENVIRONMENTS = {
 
 
 def termination_of(environment: str | None) -> str | None:
-    """The name of an environment's termination by its id, of any version; None: it is not known."""
     return None if environment is None else _OF_ENVIRONMENTS.get(family(environment))
 
 
 def family(environment: str) -> str:
-    """An id without its version and what stands before it."""
     return re.sub(r"-v\d+$", "", environment.rpartition("/")[2])

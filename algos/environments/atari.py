@@ -53,7 +53,6 @@ class FireReset(gymnasium.Wrapper[np.ndarray, Any, np.ndarray, Any]):
 
     @staticmethod
     def waits(game: Game) -> bool:
-        """Whether a game knows FIRE."""
         return cast("Any", game.unwrapped).get_action_meanings()[1:2] == ["FIRE"]
 
 

@@ -40,7 +40,6 @@ class ClassicEnvironment:
         )
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Observation, reward, terminated, truncated, info."""
         result = self.environment.step(action)
         if len(result) == 5:
             observation, reward, terminated, truncated, info = result
@@ -55,12 +54,10 @@ class ClassicEnvironment:
 
 
 def is_environment(thing: Any) -> bool:
-    """Whether an object steps and resets and has the two spaces."""
     return not isinstance(thing, type) and all(hasattr(thing, n) for n in ("step", "reset", "observation_space", "action_space"))
 
 
 def _without_checker(environment: Any) -> Any:
-    """The same chain of wrappers without gym's PassiveEnvChecker."""
     if type(environment).__name__ == "PassiveEnvChecker":
         return _without_checker(environment.env)
     wrapper = environment

@@ -159,7 +159,6 @@ def _record(
 
 
 def check_departs(explorer: Explorer | None, policy: Policy | None) -> None:
-    """Raises ConfigError where an explorer departs from what there is not before training."""
     if policy is None and explorer is not None and explorer.departs_from != "action":
         raise ConfigError(f"The explorer {explorer.name!r} departs from a trained policy, and there is none.")
 

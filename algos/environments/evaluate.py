@@ -35,7 +35,6 @@ class Evaluation:
 
     @property
     def mean(self) -> float:
-        """Mean return."""
         return float(self.returns.mean())
 
     @property
@@ -152,7 +151,6 @@ class EnvironmentEvaluator:
         return metrics
 
     def close(self) -> None:
-        """Closes the environments; a later call makes them again."""
         if self._vector is not None and not is_given(self.environment):
             self._vector.close()
         self._vector = None
@@ -202,12 +200,10 @@ class _Limits:
 
     @property
     def over(self) -> bool:
-        """Whether its time is over."""
         return self._end is not None and time.monotonic() >= self._end
 
 
 def _said_of(played: Evaluation, episodes: int, limits: _Limits) -> str:
-    """What a user is told of an evaluation that met a limit."""
     missing = episodes - len(played.returns)
     late, of = played.cut - missing - limits.long, f"of its {episodes} episodes"
     after = f"after {limits.timeout:g} seconds (timeout)" if limits.timeout else ""

@@ -119,10 +119,7 @@ class PolicyDraws(Explorer):
 
 
 class _EpsilonGreedy(Explorer):
-    """With probability ε a uniform action, of whatever kind."""
-
     def compute_epsilon(self, step: int) -> float:
-        """ε of a step."""
         raise NotImplementedError
 
     def explore(
@@ -211,7 +208,6 @@ class _Additive(Explorer):
     """
 
     def noise(self, shape: tuple[int, ...], *, step: int, seed: int) -> np.ndarray:
-        """[n, *shape of an action] float64."""
         raise NotImplementedError
 
     def explore(

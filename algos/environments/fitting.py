@@ -51,7 +51,6 @@ def fitting(dataset: Dataset) -> list[str]:
 
 
 def _holds(space: Any, seen: Moments | None) -> bool:
-    """Whether what was seen lies within the bounds that a space has."""
     if seen is None or not hasattr(space, "low"):
         return True
     low, high = (np.asarray(bound, np.float64).reshape(-1) for bound in (space.low, space.high))
@@ -60,7 +59,6 @@ def _holds(space: Any, seen: Moments | None) -> bool:
 
 @functools.cache
 def _known() -> dict[str, tuple[Spec, Any, Any]]:
-    """Spec and spaces by id."""
     newest = dict[str, Any]()
     for one in gymnasium.registry.values():
         where = str(one.entry_point)

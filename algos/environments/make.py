@@ -126,7 +126,6 @@ def _by_id(environment: Environment, *, evaluating: bool) -> Any:
 
 
 def _nearest(name: str) -> str:
-    """Nearest of the registered ids, whatever the case of the letters."""
     known = {spec.lower(): spec for spec in gymnasium.registry}
     if near := difflib.get_close_matches(name.lower(), sorted(known, reverse=True), n=1, cutoff=0.5):
         return f"; did you mean {known[near[0]]!r}?"

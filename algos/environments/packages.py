@@ -42,7 +42,6 @@ def _register_atari() -> None:
 
 
 def extra_of(name: str) -> str | None:
-    """The extra of d3ray that installs what an id needs; None where there is none."""
     module = str(gymnasium.registry[name].entry_point) if name in gymnasium.registry else ""
     return next((extra for start, extra in _EXTRAS.items() if module.startswith(start) or name.startswith(start)), None)
 
@@ -53,7 +52,6 @@ def missing_extra(name: str) -> str | None:
 
 
 def wrapped(name: str, environment: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
-    """The environment of an id as d3ray plays it."""
     return MinAtar(environment) if name.startswith("MinAtar/") else environment
 
 

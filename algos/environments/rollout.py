@@ -81,7 +81,6 @@ class Rollout:
         self.take(policy, self.decide(policy))
 
     def decide(self, policy: Policy | None) -> np.ndarray:
-        """The actions that come next, [n, ...]."""
         vector, space = self.vector, self.vector.spec.action
         if self.observation is None:
             self.observation, self._memory = vector.reset(), self._fresh(policy)
@@ -113,7 +112,6 @@ class Rollout:
             self._begin_again(policy, np.flatnonzero(result.ended).tolist())
 
     def _count(self, reward: np.ndarray) -> None:
-        """A step of each environment brought rewards [n]."""
         self._return += reward
         self._length += 1
         self.steps += 1
@@ -136,7 +134,6 @@ class Rollout:
         self._memory = restarted(self._memory, self._fresh(policy), ended)
 
     def _finish(self, ended: list[int]) -> None:
-        """The episodes of environments have ended."""
         self._finished += [(float(self._return[i]), int(self._length[i])) for i in ended]
         self._return[ended], self._length[ended] = 0, 0
 
@@ -148,8 +145,7 @@ class Rollout:
         returns, lengths = zip(*finished, strict=True)
         return {"return": float(np.mean(returns)), "length": float(np.mean(lengths)), "episodes": float(len(finished))}
 
-    def close(self) -> None:
-        """Ends what acts for it; environments are their maker's to close."""
+    def close(self) -> None: ...
 
     # ---- state
 
@@ -208,7 +204,7 @@ class Rollout:
         return lost
 
     def _play_again(self, i: int, resets: int, shown: Arrays) -> bool:
-        """Brings environment i to where it stood; whether it showed what it had shown, as far as the buffer remembers."""
+        """Replay an unfinished episode; true where the environment showed and paid again what the buffer remembers."""
         vector, length = self.vector, int(self._length[i])
         if vector.seed is None or length > len(self._actions):
             return False
@@ -227,7 +223,6 @@ class Rollout:
 
 
 def warn_of(lost: list[int]) -> None:
-    """Warns that episodes of environments had to be cut."""
     which = ", ".join(map(str, lost))
     warnings.warn(
         f"The unfinished episodes of environments {which} could not be taken up again, so new ones begin: resets took no "

@@ -24,7 +24,6 @@ class Reference(NamedTuple):
     label: str
 
     def score(self, returns: float | np.ndarray) -> float | np.ndarray:
-        """Normalised returns."""
         return 100 * (returns - self.min) / (self.max - self.min)
 
 
@@ -69,6 +68,5 @@ def reference_in(environment: str | None, dataset: str) -> Reference | None:
 
 
 def normalized_score(name: str, return_: float) -> float | None:
-    """The D4RL-normalised score of a return, 0 for random and 100 for expert; None where `reference_score` knows none."""
     reference = reference_score(name)
     return None if reference is None else float(reference.score(return_))

@@ -27,8 +27,6 @@ class Policy(Protocol):
 
 
 class StepResult(NamedTuple):
-    """What a step gave, one row an environment; for those not stepped, the last observation and zeros."""
-
     observation: Any  # [n, ...] or a dict: what followed the action; the final observation where the episode ended
     reward: np.ndarray  # [n] float64
     terminated: np.ndarray  # [n] bool: the MDP ended
@@ -210,7 +208,6 @@ def _called(key: str) -> str:
 
 
 def _with_mask(environment: Any) -> tuple[Spec, Literal["key", "info"] | None]:
-    """The spec of an environment, and where it tells which actions are legal."""
     spec, space = spec_of(environment), environment.observation_space
     if not spec.discrete:
         return spec, None

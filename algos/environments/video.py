@@ -29,12 +29,10 @@ Write = Callable[[np.ndarray], None]
 
 
 def has_display() -> bool:
-    """Whether a window can be opened here."""
     return sys.platform in ("win32", "darwin") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
 
 
 def can_write_mp4() -> bool:
-    """Whether ffmpeg is here, which the extra `video` brings."""
     return importlib.util.find_spec("imageio_ffmpeg") is not None
 
 

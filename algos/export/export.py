@@ -55,7 +55,6 @@ def save_policy(algorithm: Estimator, path: str | Path, *, overwrite: bool = Fal
 
 
 def _told_of(made: Portable, algorithm: Estimator) -> Portable:
-    """The same with what is known of where it comes from."""
     data = algorithm.fitted.sources.data
     place = Environment(id=named) if isinstance(named := data.get("environment"), str) else None
     return replace(made, about=told(algorithm.seed, algorithm.step, data_record(data), place))
@@ -67,7 +66,6 @@ def _free(path: str | Path, overwrite: bool) -> None:
 
 
 def check_ending(path: str | Path) -> None:
-    """Raises ConfigError for an ending that names no form."""
     if (ending := Path(path).suffix) and ending not in WRITERS:
         known = ", ".join(WRITERS)
         raise ConfigError(

@@ -11,9 +11,8 @@ import numpy as np
 from ...data.errors import StorageError
 from ...data.masks import ACTION_MASK
 from ...data.spec import Leaf, ObservationSpace, Spec, space_columns
-from ..acting.graph_inputs import NoiseInput, StateInput
+from ..acting.graph_inputs import NoiseInput, StateInput, numbers
 from ..acting.inputs import named_inputs
-from ..acting.numbers import numbers
 
 BATCHES = (1, 32)
 TOLERANCE = 1e-5  # absolute, and relative to actions larger than 1
@@ -117,12 +116,10 @@ def nudged(observations: Mapping[str, np.ndarray], share: float, seed: int = 1) 
 
 
 def take(observations: Mapping[str, np.ndarray], rows: Any) -> Arrays:
-    """The given rows of every input."""
     return {name: array[rows] for name, array in observations.items()}
 
 
 def listed(outputs: Any) -> list[np.ndarray]:
-    """One output, or a tuple of several, as a list."""
     return list(outputs) if isinstance(outputs, tuple | list) else [outputs]
 
 

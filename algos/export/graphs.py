@@ -26,7 +26,7 @@ from ...data.version import __version__
 from ..acting.context import ContextPolicy
 from ..acting.graph_inputs import NoiseInput, StateInput
 from ..acting.policy import Policy, module_input
-from ..acting.ported import PortedPolicy
+from ..acting.ported import MemoryPolicy, PortedPolicy
 from ..networks.heads import Observation
 from .golden import (
     BATCHES,
@@ -47,8 +47,6 @@ OPSET = 20
 
 
 class Named(Protocol):
-    """What has a name, as an algorithm has."""
-
     @property
     def name(self) -> str: ...
 
@@ -62,16 +60,14 @@ class PortableModule(Protocol):
     def algorithm(self) -> Named: ...
 
     def act_on(self, inputs: Mapping[str, np.ndarray]) -> Any:
-        """Actions at inputs by name, or the outputs of a policy with a memory."""
+        """Give actions at inputs by name, or all outputs of a policy with a memory."""
         ...
 
     def arguments(self, inputs: Mapping[str, np.ndarray]) -> Observation:
-        """What `forward` takes."""
+        """Give what `forward` takes, of inputs by name."""
         ...
 
-    def state_dict(self) -> Mapping[str, Tensor]:
-        """Weights and numbers by name."""
-        ...
+    def state_dict(self) -> Mapping[str, Tensor]: ...
 
 
 @dataclass(frozen=True)
@@ -102,7 +98,6 @@ class Portable:
 
     @property
     def spec(self) -> Spec:
-        """The spaces."""
         return self.module.spec
 
     @property
@@ -129,29 +124,31 @@ class Portable:
 
 def portable(policy: Policy) -> Portable:
     """A policy taken out of what trains it, with golden observations and actions."""
-    space, spec = policy.spec.observation, policy.spec
     numbers = {
         name: (affine.scale.double().cpu().numpy(), affine.shift.double().cpu().numpy())
         for name, affine in policy.module.affines().items()
     }
-    drawn = golden_observations(spec, 8 * sum(BATCHES), numbers)
+    drawn = golden_observations(policy.spec, 8 * sum(BATCHES), numbers)
+    about: dict[str, Any] = {}
     if isinstance(policy, ContextPolicy):
-        drawn |= golden_memory(space, policy.states, policy.start(8 * sum(BATCHES)), numbers, policy.spec.action)
-        used = _networks_used(policy, take(drawn, slice(2)))
-        module, exact = (PortableContext(policy.looking_back, used, dtype) for dtype in (None, torch.float64))
+        drawn |= golden_memory(policy.spec.observation, policy.states, policy.start(8 * sum(BATCHES)), numbers, policy.spec.action)
         started = policy.start(1)
         states = tuple(s.model_copy(update={"start": float(started[s.name].flat[0])}) for s in policy.states)
-        options = {"target_return": list(policy.target_returns)}
-        return with_golden(module, exact, drawn, policy.run_graph, states=states, options=options)
-    if isinstance(policy, PortedPolicy):
+        about = {"states": states, "options": {"target_return": list(policy.target_returns)}}
+    elif isinstance(policy, PortedPolicy):
         drawn |= golden_ports(policy.states, policy.noises, 8 * sum(BATCHES))
-        used = _networks_used(policy, take(drawn, slice(2)))
-        module, exact = (PortablePorted(policy.ported, used, dtype) for dtype in (None, torch.float64))
-        return with_golden(module, exact, drawn, policy.run_graph, states=policy.states, noises=tuple(policy.noises))
+        about = {"states": policy.states, "noises": tuple(policy.noises)}
     used = _networks_used(policy, take(drawn, slice(2)))
-    module = PortablePolicy(policy.module, used, spec)
-    exact = PortablePolicy(policy.module, used, spec, torch.float64)
-    return with_golden(module, exact, drawn, lambda inputs: _live(policy, inputs))
+    module, exact = (_copied(policy, used, dtype) for dtype in (None, torch.float64))
+    return with_golden(module, exact, drawn, lambda inputs: _live(policy, inputs), **about)
+
+
+def _copied(policy: Policy, used: list[str], dtype: torch.dtype | None) -> PortableModule:
+    if isinstance(policy, ContextPolicy):
+        return PortableContext(policy.looking_back, used, dtype)
+    if isinstance(policy, PortedPolicy):
+        return PortablePorted(policy.ported, used, dtype)
+    return PortablePolicy(policy.module, used, policy.spec, dtype)
 
 
 def with_golden(
@@ -250,7 +247,6 @@ def _checked(policy: Portable, model: Any) -> bytes:
 
 
 def _traced(policy: Portable) -> Any:
-    """By TorchScript."""
     import onnx
 
     module, named = policy.module, [*policy.inputs, *policy.outputs]
@@ -270,7 +266,6 @@ def _traced(policy: Portable) -> Any:
 
 
 def _exported(policy: Portable) -> Any:
-    """By torch.export."""
     program = torch.onnx.export(
         _program(policy),
         (),
@@ -286,7 +281,6 @@ def _exported(policy: Portable) -> Any:
 
 
 def torchscript_bytes(policy: Portable) -> bytes:
-    """A traced TorchScript module."""
     module = policy.module
     with _explained(policy, "TorchScript"):
         traced: Any = torch.jit.trace(module, (module.arguments(_example(policy)),), check_trace=False)  # pyright: ignore[reportPrivateImportUsage]
@@ -327,12 +321,12 @@ def _program(policy: Portable) -> torch.export.ExportedProgram:
     return torch.export.export(cast("nn.Module", policy.module), (example,), dynamic_shapes=shapes)
 
 
-def _live(policy: Policy, inputs: Arrays) -> np.ndarray:
-    """Actions of the policy where it is, at inputs by name."""
+def _live(policy: Policy, inputs: Arrays) -> Any:
+    """Give the actions of the policy where it is, or all outputs of one with a memory, at inputs by name."""
+    if isinstance(policy, MemoryPolicy):
+        return policy.run_graph(inputs)
     with torch.no_grad():
         tensors = {name: torch.as_tensor(rows, device=policy.device) for name, rows in inputs.items()}
-        if isinstance(policy, ContextPolicy | PortedPolicy):
-            return policy.run_graph(inputs)[0]
         return policy.module(module_input(policy.spec, tensors)).cpu().numpy()
 
 

@@ -23,19 +23,18 @@ from ..acting.onnx_model import ANSWERS, NOISE
 from ..devices import AnyDevice
 from ..dynamics.model import Model
 from ..learning.estimator import Estimator
-from ..learning.fit import Fit
-from ..registry import algorithm_class
 from ..saving.parts import write_parts
 from ..saving.saving import load
 from .golden import BATCHES, Arrays, draw, golden_observations
 from .graphs import Portable, with_golden
 from .model_package import MODEL, ModelRecord, is_model_package
 from .package import read_whole
-from .packing import contents, data_record, port_of
+from .packing import contents, described, unweighted
+from .portable import ByName
 
 
-class Predicts(nn.Module):
-    """A model from inputs by name to `ANSWERS`: what its members say, in the data's units, and the means of that."""
+class Predicts(ByName, nn.Module):
+    """Maps inputs by name to `ANSWERS`: what a model's members say, in the data's units, and the means of that."""
 
     def __init__(self, model: Model, algorithm: Estimator) -> None:
         super().__init__()
@@ -50,13 +49,7 @@ class Predicts(nn.Module):
         members = [part.transpose(0, 1) for part in said]
         return *(part.mean(1) for part in members), found.uncertainty("variance"), *members
 
-    def act_on(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
-        """What follows, at inputs by name."""
-        with torch.no_grad():
-            return tuple(output.cpu().numpy() for output in self(self.arguments(inputs)))
-
     def arguments(self, inputs: Mapping[str, np.ndarray]) -> Any:
-        """What `forward` takes."""
         return {name: torch.as_tensor(rows, device=self.model.units.device) for name, rows in inputs.items()}
 
 
@@ -115,13 +108,7 @@ def write_model_package(
         seed=algorithm.seed,
         step=algorithm.step,
         dtype=algorithm.dtype,
-        spaces=made.spec,
-        data=data_record({"name": dataset.name, "fingerprint": dataset.fingerprint} if dataset is not None else noted),
-        environment=Environment(id=named) if isinstance(named, str) else named,
-        inputs=tuple(port_of(made, name) for name in made.inputs if name != NOISE),
-        outputs=tuple(port_of(made, name) for name in made.outputs),
-        noise_inputs=made.noises,
-        tolerance=made.tolerance,
+        **described(made, {"name": dataset.name, "fingerprint": dataset.fingerprint} if dataset is not None else noted, named),
         members=model.members,
         termination=model.termination,
         held_out_error=model.held_out[0],
@@ -139,11 +126,8 @@ def read_torch_model(folder: str | Path, device: AnyDevice = "cpu") -> Any:
         ConfigError: the algorithm is not known here.
     """
     parts, record = read_whole(folder, MODEL, ModelRecord)
-    cls = algorithm_class(record.algorithm)
-    config = cls.Config.checked(record.config, title=cls.__name__)
-    settings = {name: getattr(config, name) for name in cls.Config.model_fields}
-    algorithm = cls(**settings, seed=record.seed, device=device, dtype=record.dtype)
-    fit = algorithm.fit_ = Fit(algorithm, config, record.spaces, (record.seed,))
+    algorithm = unweighted(record, device)
+    fit = algorithm.fit_
     fit.learner.modules["dynamics"].load_state_dict(safetensors.torch.load(parts["model.safetensors"]))
     fit.learner.step, fit.completed = record.step, True
     named = record.environment.id if record.environment else None

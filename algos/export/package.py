@@ -32,8 +32,6 @@ KIND = Kind("d3ray-policy", 1, "policy package")
 
 
 class DataRecord(Config):
-    """What the policy was trained on."""
-
     name: str
     fingerprint: str
     holdout: float = setting(
@@ -46,7 +44,7 @@ class DataRecord(Config):
 
 
 class Record(Config):
-    """What the record of every package says."""
+    """Holds what the record of every package says."""
 
     algorithm: str = setting(..., "registered name of the algorithm")
     config: dict[str, Any] = setting(..., "its settings; scalers in it are fitted")

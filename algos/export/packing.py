@@ -16,6 +16,7 @@ from ...data.spec import Environment
 from ..acting.fitted import policy as policy_of
 from ..acting.graph_inputs import Port
 from ..acting.policy import Policy, PolicyModule
+from ..devices import AnyDevice
 from ..learning.estimator import Estimator
 from ..learning.fit import Fit
 from ..registry import algorithm_class
@@ -94,25 +95,27 @@ def write_portable(
         ConfigError: the policy cannot be exported.
         StorageError: the place cannot be written or holds something else, or the graph does not act as the policy does.
     """
-    ports = {port.name for port in (*policy.states, *policy.noises)}
-    record = PolicyRecord(
-        **about,
-        spaces=policy.spec,
-        data=data_record(data),
-        environment=Environment(id=environment) if isinstance(environment, str) else environment,
-        inputs=tuple(port_of(policy, name) for name in policy.inputs if name not in ports),
-        outputs=tuple(port_of(policy, name) for name in policy.outputs),
-        state_inputs=policy.states,
-        noise_inputs=policy.noises,
-        options=dict(policy.options),
-        tolerance=policy.tolerance,
-    )
+    record = PolicyRecord(**about, **described(policy, data, environment), state_inputs=policy.states, options=dict(policy.options))
     write_parts(Path(folder), KIND, contents(policy, record, policy.module.state_dict(), run))
     return record
 
 
+def described(made: Portable, data: Mapping[str, Any] | None, environment: Environment | str | None) -> dict[str, Any]:
+    """Give the fields of a record that follow from the graph and from what it was trained on."""
+    ports = {port.name for port in (*made.states, *made.noises)}
+    return {
+        "spaces": made.spec,
+        "data": data_record(data),
+        "environment": Environment(id=environment) if isinstance(environment, str) else environment,
+        "inputs": tuple(_port(made, name) for name in made.inputs if name not in ports),
+        "outputs": tuple(_port(made, name) for name in made.outputs),
+        "noise_inputs": made.noises,
+        "tolerance": made.tolerance,
+    }
+
+
 def contents(made: Portable, record: Record, weights: Mapping[str, Tensor], run: str | None = None) -> dict[str, bytes]:
-    """The files of a package, by name: the graph, the record, weights and golden arrays."""
+    """Give the files of a package by name: the graph, the record, weights and golden arrays."""
     own = {name: tensor.contiguous().clone() for name, tensor in weights.items()}
     made = replace(made, about=told(record.seed, record.step, record.data, record.environment, run))
     return {
@@ -135,7 +138,7 @@ def told(seed: int, step: int, data: DataRecord | None, environment: Environment
     return {key: value for key, value in found.items() if value is not None}
 
 
-def read_torch_policy(folder: str | Path, device: str | int | None = "cpu") -> Policy:
+def read_torch_policy(folder: str | Path, device: AnyDevice = "cpu") -> Policy:
     """The policy of a package as torch modules: to write it in another form, or to look inside.
 
     Raises:
@@ -143,11 +146,7 @@ def read_torch_policy(folder: str | Path, device: str | int | None = "cpu") -> P
         ConfigError: the algorithm is not known here.
     """
     parts, record = read_whole(folder, KIND, PolicyRecord)
-    cls = algorithm_class(record.algorithm)
-    config = cls.Config.checked(record.config, title=cls.__name__)
-    settings = {name: getattr(config, name) for name in cls.Config.model_fields}
-    algorithm = cls(**settings, seed=record.seed, device=device, dtype=record.dtype)
-    algorithm.fit_ = Fit(algorithm, config, record.spaces, (record.seed,))
+    algorithm = unweighted(record, device)
     weights = safetensors.torch.load(parts["policy.safetensors"])
     for name in record.networks:
         prefix = f"networks.{name}."
@@ -156,14 +155,22 @@ def read_torch_policy(folder: str | Path, device: str | int | None = "cpu") -> P
     return policy_of(algorithm.fit_)
 
 
-def port_of(made: Portable, name: str) -> Port:
-    """An input or output as a record has it."""
+def unweighted(record: Record, device: AnyDevice) -> Any:
+    """Make the algorithm of a record, with networks that are still to be loaded. Raises ConfigError where it is not known here."""
+    cls = algorithm_class(record.algorithm)
+    config = cls.Config.checked(record.config, title=cls.__name__)
+    settings = {name: getattr(config, name) for name in cls.Config.model_fields}
+    algorithm = cls(**settings, seed=record.seed, device=device, dtype=record.dtype)
+    algorithm.fit_ = Fit(algorithm, config, record.spaces, (record.seed,))
+    return algorithm
+
+
+def _port(made: Portable, name: str) -> Port:
     array = made.golden[f"batch_1/{name}"]
     return Port(name=name, dtype=str(array.dtype), shape=("batch", *array.shape[1:]))
 
 
 def data_record(data: Mapping[str, Any] | None) -> DataRecord | None:
-    """What was trained on, as a record has it; None where that is not known."""
     if not data:
         return None
     return DataRecord(name=_without_folders(data["name"]), fingerprint=data["fingerprint"], holdout=data.get("holdout", 0.0))

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...data.scalers import Affine
 from ...data.spec import Box, Spec
@@ -32,7 +32,6 @@ class PortablePolicy(PolicyModule):
         return taken(self.spec, super().forward(seen))
 
     def act_on(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Actions at inputs by name."""
         with torch.no_grad():
             return self(self.arguments(inputs)).numpy()
 
@@ -42,8 +41,19 @@ class PortablePolicy(PolicyModule):
         return tensors if self.spec.action_mask else module_input(self.spec, tensors)
 
 
-class PortableContext(ContextModule):
-    """The same of a policy that looks back: inputs and memory by name to the action and what the memory becomes."""
+class ByName:
+    """Runs a torch module on the CPU that takes inputs by name and gives several outputs."""
+
+    def act_on(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+        with torch.no_grad():
+            return tuple(output.cpu().numpy() for output in cast("nn.Module", self)(self.arguments(inputs)))
+
+    def arguments(self, inputs: Mapping[str, np.ndarray]) -> Any:
+        return {name: torch.as_tensor(rows) for name, rows in inputs.items()}
+
+
+class PortableContext(ByName, ContextModule):
+    """A policy on the CPU that looks back: inputs and memory by name to the action and what the memory becomes."""
 
     def __init__(self, source: ContextModule, used: list[str], dtype: torch.dtype | None = None) -> None:
         parts = _taken_out(source, used, dtype or source.dtype)
@@ -54,18 +64,9 @@ class PortableContext(ContextModule):
         action, *new = super().forward(inputs)
         return taken(self.spec, action), *new
 
-    def act_on(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
-        """The action and what each part of the memory becomes, at inputs by name."""
-        with torch.no_grad():
-            return tuple(output.numpy() for output in self(self.arguments(inputs)))
 
-    def arguments(self, inputs: Mapping[str, np.ndarray]) -> Any:
-        """What `forward` takes."""
-        return {name: torch.as_tensor(rows) for name, rows in inputs.items()}
-
-
-class PortablePorted(PortedModule):
-    """The same of a policy with a memory of its own, or that draws."""
+class PortablePorted(ByName, PortedModule):
+    """A policy on the CPU with a memory of its own, or that draws."""
 
     def __init__(self, source: PortedModule, used: list[str], dtype: torch.dtype | None = None) -> None:
         super().__init__(*_taken_out(source, used, dtype or source.dtype), spec=source.spec)
@@ -77,18 +78,9 @@ class PortablePorted(PortedModule):
         action, *new = super().forward({name: part.to(self.dtype) if name in kinds else part for name, part in inputs.items()})
         return taken(self.spec, action), *(part.to(kinds[s.name]) for part, s in zip(new, self.states, strict=True))
 
-    def act_on(self, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
-        """The action and what each memory becomes, at inputs by name."""
-        with torch.no_grad():
-            return tuple(output.numpy() for output in self(self.arguments(inputs)))
-
-    def arguments(self, inputs: Mapping[str, np.ndarray]) -> Any:
-        """What `forward` takes."""
-        return {name: torch.as_tensor(rows) for name, rows in inputs.items()}
-
 
 def taken(spec: Spec, action: Tensor) -> Tensor:
-    """As `inputs.taken`."""
+    """Give raw actions in the environment's type and shape, as `inputs.taken` does of arrays."""
     if not isinstance(spec.action, Box):
         return action.to(torch.int64)
     return typed(action, getattr(torch, action_dtype(spec))).reshape(-1, *spec.action.taken_shape)

@@ -91,14 +91,14 @@ def _mean_log_prob(model: Algorithm, batches: list[Batch]) -> float:
 
 
 def _batches(dataset: Dataset, most: int | None = None) -> list[Batch]:
-    """All steps, or some spread evenly over the episodes."""
+    """Give all steps, or `most` of them, spread evenly over the episodes."""
     sampler = TransitionSampler(dataset, 1, bootstrap=False, next_action=False)
     rows = torch.arange(0, sampler.n_windows, 1 if most is None else -(-sampler.n_windows // most))
     return [sampler.at(part) for part in rows.split(_ROWS)]
 
 
 def _log_probs(model: Algorithm, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-    """Of the logged actions, [B], of all discrete ones, [B, A], and the logged actions (indices of discrete ones); on the CPU."""
+    """Give log-probabilities [B] of the logged actions, of all discrete ones [B, A], and the logged actions; on the CPU."""
     fit = model.fitted
     with torch.no_grad():
         found = fit.nets().policy(fit.scaling.observation(batch.observation))

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.stats import norm
 
 from ...data.errors import ConfigError, did_you_mean
-from . import bandits, importance
+from . import importance
 from .intervals import KINDS, TIMES, Interval, Kind, interval_of
 from .logs import LOG_PROB, Logs
 from .resampling import LEVEL
@@ -67,12 +67,12 @@ EPISODES: dict[str, Estimator] = {
 }
 BANDITS: dict[str, Estimator] = {
     "IPS": EPISODES["IS"],
-    "CIPS": Estimator(bandits.clipped_importance_sampling),
+    "CIPS": Estimator(importance.clipped_importance_sampling),
     "SNIPS": EPISODES["WIS"],
     "DM": EPISODES["DM"],
     "DR": EPISODES["DR"],
     "SNDR": EPISODES["WDR"],
-    "DRos": Estimator(bandits.doubly_robust_with_optimistic_shrinkage, values=True, leans=True, caveat=CRITIC),
+    "DRos": Estimator(importance.doubly_robust_with_optimistic_shrinkage, values=True, leans=True, caveat=CRITIC),
     "Switch-DR": EPISODES["Switch-DR"],
 }
 MODELLED = {MODEL: Estimator(importance.in_a_model, weights=False, caveat=_MODEL, modelled=True)}
@@ -138,11 +138,10 @@ class Estimates:
         return iter(self.rows)
 
     def against(self, name: str) -> Estimate:
-        """What the logs returned, as far as that estimator counts: with or without what lies beyond where episodes were cut."""
+        """Give the logs' return as that estimator counts it: with or without what lies beyond where episodes were cut."""
         return self.continued if self.continued is not None and ESTIMATORS[name].values else self.data
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON has it."""
         return asdict(self)
 
 
@@ -204,7 +203,6 @@ class _Intervals:
     times: int
 
     def of(self, found: Statistic) -> Estimate:
-        """The estimate with its interval."""
         within = interval_of(found, self.kind, level=self.level, bounds=self.bounds, times=self.times)
         return Estimate(found.value, within, found.standard_error(), found.ess, found.setting)
 
@@ -272,7 +270,6 @@ def _with_error_of_values(told: Estimate, logs: Logs, level: float) -> Estimate:
 
 
 def _missing(estimator: Estimator, logs: Logs) -> str | None:
-    """What an estimator needs and the logs lack."""
     if estimator.weights and not logs.has_weights:
         return _no_weights(logs)
     if estimator.values and not logs.has_values:
@@ -283,7 +280,6 @@ def _missing(estimator: Estimator, logs: Logs) -> str | None:
 
 
 def _no_weights(logs: Logs) -> str:
-    """Why there are none."""
     if logs.log_prob is None:
         return f"The data have no {LOG_PROB!r}, the behaviour's log-probability of each action; estimate it from the data."
     if not logs.discrete:

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError
@@ -15,9 +16,7 @@ from ..base import Algorithm
 from ..environments import evaluate
 from ..environments.make import AnyEnvironment
 from . import scorers
-from .comparers import Comparer, compare_continuous_action_diff, compare_discrete_action_match
-from .measures import measured
-from .scorers import Scorer
+from .scorers import Comparer, Scorer, compare_continuous_action_diff, compare_discrete_action_match, measured
 from .seen import Data
 
 
@@ -34,13 +33,9 @@ class Scores:
         self.scorers, self.episodes, self.window_size = tuple(scorers), episodes, window_size
 
     def __call__(self, algorithm: Algorithm, epoch: int) -> dict[str, float]:
-        """The numbers, errors positive. Raises as the scorers do."""
         data = self._data(algorithm)
         walking = [scorer for scorer in self.scorers if isinstance(scorer, Scorer)]
-        found = dict[str, float]()
-        if walking:
-            first = all(scorer.first for scorer in walking)  # else the first steps are seen among all others
-            found |= measured(algorithm, data, {one.name: one.measure() for one in walking}, self.window_size, first=first)
+        found = measured(algorithm, data, walking, self.window_size) if walking else {}
         return found | {one.name: one.sign * one(algorithm, data) for one in self.scorers if not isinstance(one, Scorer)}
 
     def _data(self, algorithm: Algorithm) -> Data:
@@ -52,32 +47,53 @@ class Scores:
         return trained_on
 
 
-class TDErrorEvaluator(Scores):
+class _Score(Scores):
+    """The number of one scorer.
+
+    Args:
+        episodes: As `Scores`'.
+    """
+
+    scorer: ClassVar[Scorer]
+
+    def __init__(self, episodes: Data | None = None) -> None:
+        super().__init__([self.scorer], episodes)
+
+
+class TDErrorEvaluator(_Score):
     """E[(Q(s, a) - (r + γ Q(s', π(s'))))²] as `td_error`; see `td_error_scorer`."""
 
-    def __init__(self, episodes: Data | None = None) -> None:
-        super().__init__([scorers.td_error_scorer], episodes)
+    scorer = scorers.td_error_scorer
 
 
-class DiscountedSumOfAdvantageEvaluator(Scores):
+class DiscountedSumOfAdvantageEvaluator(_Score):
     """`discounted_sum_of_advantage`; see `discounted_sum_of_advantage_scorer`."""
 
-    def __init__(self, episodes: Data | None = None) -> None:
-        super().__init__([scorers.discounted_sum_of_advantage_scorer], episodes)
+    scorer = scorers.discounted_sum_of_advantage_scorer
 
 
-class AverageValueEstimationEvaluator(Scores):
+class AverageValueEstimationEvaluator(_Score):
     """E[Q(s, π(s))] as `average_value_estimation`."""
 
-    def __init__(self, episodes: Data | None = None) -> None:
-        super().__init__([scorers.average_value_estimation_scorer], episodes)
+    scorer = scorers.average_value_estimation_scorer
 
 
-class InitialStateValueEstimationEvaluator(Scores):
+class InitialStateValueEstimationEvaluator(_Score):
     """E[Q(s₀, π(s₀))] as `initial_state_value_estimation`."""
 
-    def __init__(self, episodes: Data | None = None) -> None:
-        super().__init__([scorers.initial_state_value_estimation_scorer], episodes)
+    scorer = scorers.initial_state_value_estimation_scorer
+
+
+class ContinuousActionDiffEvaluator(_Score):
+    """E[Σ (a - π(s))²] as `continuous_action_diff`."""
+
+    scorer = scorers.continuous_action_diff_scorer
+
+
+class DiscreteActionMatchEvaluator(_Score):
+    """The share of actions that the policy would have taken too as `discrete_action_match`."""
+
+    scorer = scorers.discrete_action_match_scorer
 
 
 class SoftOPCEvaluator(Scores):
@@ -85,20 +101,6 @@ class SoftOPCEvaluator(Scores):
 
     def __init__(self, return_threshold: float, episodes: Data | None = None) -> None:
         super().__init__([scorers.soft_opc_scorer(return_threshold)], episodes)
-
-
-class ContinuousActionDiffEvaluator(Scores):
-    """E[Σ (a - π(s))²] as `continuous_action_diff`."""
-
-    def __init__(self, episodes: Data | None = None) -> None:
-        super().__init__([scorers.continuous_action_diff_scorer], episodes)
-
-
-class DiscreteActionMatchEvaluator(Scores):
-    """The share of actions that the policy would have taken too as `discrete_action_match`."""
-
-    def __init__(self, episodes: Data | None = None) -> None:
-        super().__init__([scorers.discrete_action_match_scorer], episodes)
 
 
 class CompareContinuousActionDiffEvaluator(Scores):

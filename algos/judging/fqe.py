@@ -134,7 +134,6 @@ class FQE(Critics):
 
     @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L of each member and sample, [members, B]."""
         return td_loss(nets.critic, batch, self.goal(nets, batch, h))
 
     @torch.no_grad()
@@ -146,7 +145,6 @@ class FQE(Critics):
         return batch.reward + batch.discount * following
 
     def acts_by(self, spec: Spec) -> Any:
-        """The policy that is judged."""
         if (judged := self.get_params()["algo"]) is None:
             raise ConfigError(f"This {self.name} judges no policy: say which with algo, an algorithm or the path of a policy.")
         return policy_of(judged, spec)
@@ -168,7 +166,6 @@ class Following:
 
     @property
     def members(self) -> int:
-        """As `Transitions`'."""
         return self.transitions.members
 
     def open(self, material: Material, learner: Looks) -> FollowingSource:
@@ -216,11 +213,9 @@ class FollowingSource:
         self._ordinary.between_epochs(epoch)
 
     def state(self) -> dict[str, Tensor]:
-        """What is drawn is a function of the step."""
         return {}
 
-    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """There is nothing to go on from."""
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None: ...
 
     def _raw(self, seen: Any, column: str, axes: int) -> Any:
         """Observations as they were shown, [B, ...]."""

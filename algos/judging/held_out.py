@@ -57,7 +57,6 @@ class HeldOut:
         self._drawn: dict[str, Any] = {}
 
     def __call__(self, algorithm: Estimator, epoch: int) -> dict[str, float]:
-        """The errors and losses by name."""
         fit, found = algorithm.fitted, dict[str, float]()
         with torch.no_grad():
             if algorithm.acts():
@@ -118,8 +117,6 @@ class HeldOut:
         return action
 
     def transitions(self, fit: Fit) -> Batch:
-        """Transitions spread evenly over the episodes, as `open_transitions` gives them."""
-
         def draw() -> Batch:
             sampler = open_transitions(fit, self.dataset, blind=False)
             return sampler.at(torch.arange(0, sampler.n_windows, -(-sampler.n_windows // _TRANSITIONS)))
@@ -127,14 +124,12 @@ class HeldOut:
         return self._once(f"transitions {self._about(fit)}", draw)
 
     def _fixed(self, fit: Fit) -> Drawn:
-        """The batch that losses are read on."""
         wants = fit.sources.wants
         length = wants.length if isinstance(wants, Stretches) else sampling(fit.config).length if remembers(fit.config) else 1
         size = max(1, _TRANSITIONS // length)
         return self._once(f"fixed {wants} {self._about(fit)}", lambda: fit.sources.fixed(self.dataset, size))
 
     def _about(self, fit: Fit) -> str:
-        """All that what is drawn depends on."""
         scalers = [getattr(fit.config, f"{name}_scaler", None) for name in ("observation", "action", "reward")]
         return f"{fit.learner.values['gamma'][0]} {sampling(fit.config)} {scalers} {fit.dtype} {fit.device}"
 
@@ -146,7 +141,6 @@ class HeldOut:
         return self._drawn[about]
 
     def close(self) -> None:
-        """Lets go of what was drawn."""
         self._drawn.clear()
 
 
@@ -171,7 +165,7 @@ def fit_while_better(model: Algorithm, train: Dataset, error: Callable[[], float
 
 
 def losses(learner: Learner, batch: Drawn) -> dict[str, float]:
-    """The mean of every loss that the algorithm's schedule comes to, at the present parameters of one seed; nothing is trained."""
+    """Give the mean of each loss that the schedule comes to, at the present parameters of one seed; nothing is trained."""
     reader, algorithm = _Reader(learner), learner.algorithm
     begins = (0, getattr(algorithm.config_, algorithm.warm_up) if algorithm.warm_up else 0)
     steps = (step for begin in begins for step in range(begin, begin + _KINDS_WITHIN))
@@ -181,7 +175,7 @@ def losses(learner: Learner, batch: Drawn) -> dict[str, float]:
 
 
 class _Reader:
-    """The verbs where an update is only read: none of them trains, tracks, copies or holds anything."""
+    """Gives an update its verbs and only reads the losses: nothing is trained, tracked, copied or held."""
 
     def __init__(self, learner: Learner) -> None:
         self._learner = learner

@@ -15,12 +15,19 @@ r"""Estimates of a policy's value from episodes of another: importance sampling,
             x minimises xᵀ (Ω + b bᵀ) x: Ω the covariance of the g_j, b_j how far g_j lies outside WDR's 90 % interval
     MB      1/n Σ_i E[G | s_0] where a learnt model of the dynamics goes on from s_0 under π                   `in_a_model`
 
+In logs of one step (contextual bandits, T = 0) IS is known as IPS, WIS as SNIPS and WDR as SNDR; two forms are of that field alone:
+
+    CIPS    IS with min(w, M) in place of w                                            `clipped_importance_sampling`
+    DRos    DR with λ w / (w² + λ) in place of w                           `doubly_robust_with_optimistic_shrinkage`
+
 Weights are added up as logarithms and divided by their sum as such, so that none overflows where they are normalised.
 
 Symbols   μ the behaviour, π the judged policy, T an episode's last step; Q and V of π, as an estimate (FQE) has them.
 Papers    IS, PDIS: Precup, Sutton, Singh, ICML 2000. WDR, MAGIC, WPDIS (CWPDIS, of Thomas 2015): Thomas, Brunskill, ICML 2016.
           DR: Jiang, Li, ICML 2016; the sum above is theirs without its recursion. Switch: Wang, Agarwal, Dudík, ICML 2017, for
-          one step, with w_t in place of w_0 here.
+          one step, with w_t in place of w_0 here. IPS: Horvitz, Thompson, 1952. SNIPS: Swaminathan, Joachims, NeurIPS 2015.
+          CIPS: Ionides, J. Comp. Graph. Stat. 2008. DR of one step: Dudík, Langford, Li, ICML 2011. DRos: Su, Dimakopoulou,
+          Krishnamurthy, Dudík, ICML 2020.
 Choices   1. An episode that ended early goes on where nothing is gained and keeps its weight, as in Thomas and Brunskill. To
              normalise over the running ones alone (COBS) counts late rewards of long episodes as if all were long.
           2. τ is that of several quantiles of the weights (0: DM, ∞: DR) with the least estimated variance + bias², the bias being
@@ -29,6 +36,7 @@ Choices   1. An episode that ended early goes on where nothing is gained and kee
              interval by the error of the values that are leant on.
           3. MAGIC's g_j are of 25 lengths spread evenly, Ω and WDR's interval are by the delta method where the paper resamples,
              and its intervals take x as given.
+          4. M = √n, of Ionides. λ is the square of one of several quantiles of the weights (0: DM, ∞: DR), chosen as τ is.
 """
 
 from __future__ import annotations
@@ -51,26 +59,22 @@ _WDR_LEVEL = 0.9  # of the interval in which a shorter return counts as unbiased
 
 
 def importance_sampling(logs: Logs) -> Statistic:
-    """IS."""
     with np.errstate(over="ignore", invalid="ignore"):
         return mean_of(logs, np.exp(logs.episode_log_weight) * logs.returns).having(ess=kish(logs.episode_log_weight))
 
 
 def weighted_importance_sampling(logs: Logs) -> Statistic:
-    """WIS."""
     log_weights = logs.episode_log_weight
     weights = np.exp(log_weights - max(log_weights.max(), -_LARGE))
     return ratio_of(logs, weights * logs.returns, weights).having(ess=kish(log_weights))
 
 
 def per_decision(logs: Logs) -> Statistic:
-    """PDIS."""
     with np.errstate(over="ignore", invalid="ignore"):
         return _behind(mean_of(logs, logs.total(logs.discount * np.exp(logs.log_weight) * logs.reward)), logs)
 
 
 def weighted_per_decision(logs: Logs) -> Statistic:
-    """WPDIS."""
     return _behind(by_step(logs, logs.discount * logs.reward), logs)
 
 
@@ -87,12 +91,10 @@ def direct_method(logs: Logs) -> Statistic:
 
 
 def doubly_robust(logs: Logs) -> Statistic:
-    """DR."""
     return _behind(corrected(logs, lambda weight: weight), logs)
 
 
 def weighted_doubly_robust(logs: Logs) -> Statistic:
-    """WDR."""
     start, corrections = direct_method(logs), by_step(logs, logs.discount * logs.surprise)
     numerators = np.hstack([start.numerators, corrections.numerators])
     return _behind(Statistic(numerators, np.hstack([start.denominators, corrections.denominators])), logs)
@@ -116,6 +118,23 @@ def magic(logs: Logs, lengths: int = LENGTHS) -> Statistic:
     x = least_on_simplex(covariance + np.outer(bias, bias))
     shares = x[::-1].cumsum()[::-1][np.searchsorted(last, np.arange(columns))]  # of the returns that go so far
     return wdr.having(numerators=wdr.numerators * shares, setting=(("share_of_DM", float(x[0])), ("share_of_WDR", float(x[-1]))))
+
+
+def clipped_importance_sampling(logs: Logs, most: float | None = None) -> Statistic:
+    """CIPS, where no weight counts as more than `most`; None: √n."""
+    limit = len(logs.steps) ** 0.5 if most is None else most
+    clipped = np.minimum(logs.episode_log_weight, np.log(limit))
+    return mean_of(logs, np.exp(clipped) * logs.returns).having(ess=kish(clipped), setting=(("most", float(limit)),))
+
+
+def doubly_robust_with_optimistic_shrinkage(logs: Logs, lam: float | None = None) -> Statistic:
+    """DRos with λ = `lam`, from 0 (DM) to infinity (DR). None: chosen by the data."""
+
+    def shrunk(at: float, weight: np.ndarray) -> np.ndarray:
+        return weight / (weight * weight / at + 1) if at > 0 else np.zeros_like(weight)
+
+    choices = (0.0, *(scale * scale for scale in scales(logs)), np.inf) if lam is None else (lam,)
+    return least_error(logs, "lambda", choices, shrunk)
 
 
 # ---- what they are made of

@@ -60,13 +60,11 @@ def interval_of(
 
 
 def percentile(statistic: Statistic, level: float = LEVEL, times: int = TIMES) -> Interval:
-    """Efron's percentile interval."""
     low, high = ends(statistic.at(_counts(statistic.n_units, times)), level)
     return float(low), float(high)
 
 
 def bca(statistic: Statistic, level: float = LEVEL, times: int = TIMES) -> Interval:
-    """Efron's bias-corrected and accelerated interval."""
     drawn, without = statistic.at(_counts(statistic.n_units, times)), statistic.without()
     below = float((drawn < statistic.value).mean() + (drawn <= statistic.value).mean()) / 2
     bias = float(stats.norm.ppf(min(max(below, 1 / (times + 1)), times / (times + 1))))
@@ -85,13 +83,11 @@ def student(statistic: Statistic, level: float = LEVEL) -> Interval:
 
 
 def hoeffding(values: np.ndarray, bounds: Interval, level: float = LEVEL) -> Interval:
-    """Of the mean of values [n] that lie within `bounds`."""
     half = (bounds[1] - bounds[0]) * math.sqrt(math.log(2 / (1 - level)) / (2 * len(values)))
     return float(values.mean()) - half, float(values.mean()) + half
 
 
 def bernstein(values: np.ndarray, bounds: Interval, level: float = LEVEL) -> Interval:
-    """Of the mean of values [n] that lie within `bounds`, narrower than Hoeffding's where they vary little."""
     n, log = len(values), math.log(4 / (1 - level))
     half = math.sqrt(2 * float(values.var(ddof=1)) * log / n) + 7 * (bounds[1] - bounds[0]) * log / (3 * (n - 1))
     return float(values.mean()) - half, float(values.mean()) + half

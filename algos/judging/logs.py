@@ -96,7 +96,6 @@ class Logs:
 
     @cached_property
     def first(self) -> np.ndarray:
-        """[E], the row of each episode's first step."""
         return np.cumsum(self.steps) - self.steps
 
     @cached_property
@@ -111,16 +110,13 @@ class Logs:
 
     @cached_property
     def discount(self) -> np.ndarray:
-        """[N], γ^t."""
         return (self.gamma ** np.arange(self.steps.max(), dtype=np.float64))[self.step]
 
     def total(self, values: np.ndarray) -> np.ndarray:
-        """Sums over the steps of each episode, [N] to [E]."""
         return np.add.reduceat(values, self.first)
 
     @cached_property
     def returns(self) -> np.ndarray:
-        """[E], Σ_t γ^t r_t."""
         return self.total(self.discount * self.reward)
 
     @cached_property
@@ -141,12 +137,10 @@ class Logs:
 
     @property
     def has_weights(self) -> bool:
-        """Whether both policies' probabilities are known."""
         return self.log_prob is not None and self.policy_log_prob is not None
 
     @cached_property
     def log_ratio(self) -> np.ndarray:
-        """[N], log ρ_t = log π(a_t|s_t) - log μ(a_t|s_t)."""
         if self.log_prob is None:
             raise DataError(f"The data have no {LOG_PROB!r}, the behaviour's log-probability of each action.")
         if self.policy_log_prob is None:
@@ -160,7 +154,6 @@ class Logs:
 
     @cached_property
     def episode_log_weight(self) -> np.ndarray:
-        """[E], log w of whole episodes."""
         return self.log_weight[self.first + self.steps - 1]
 
     @cached_property
@@ -183,7 +176,6 @@ class Logs:
 
     @property
     def has_values(self) -> bool:
-        """Whether there is a Q and a V."""
         return self.value is not None
 
     @cached_property
@@ -220,7 +212,6 @@ class Logs:
 
     @cached_property
     def surprise(self) -> np.ndarray:
-        """[N], δ_t = r_t + γ V(s_{t+1}) - Q(s_t, a_t)."""
         if self.value is None or self.q_value is None:
             raise DataError("There is no estimate of the judged policy's values.")
         following = np.append(self.value[1:], 0.0)
@@ -229,7 +220,6 @@ class Logs:
 
 
 def has_column(dataset: Dataset, column: str) -> bool:
-    """Whether steps have it."""
     return column in dataset.rows().names()
 
 
@@ -258,7 +248,6 @@ def cumulative(values: np.ndarray, steps: np.ndarray) -> np.ndarray:
 
 
 def _log_sums(logs: Logs, power: int) -> np.ndarray:
-    """[T], log Σ_i w_t^power."""
     width = int(logs.steps.max())
     top, ended = np.full((2, width), -np.inf)
     np.maximum.at(top, logs.step, power * logs.log_weight)

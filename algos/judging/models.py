@@ -75,7 +75,6 @@ def _known(data: Dataset) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _column(data: Dataset, name: str, model: Model) -> Any:
-    """A column as the model takes it, on its device."""
     rows = torch.from_numpy(np.ascontiguousarray(data.columns[name])).to(model.units.device)
     return rows.to(model.dtype) if rows.is_floating_point() else rows
 

@@ -33,8 +33,6 @@ VALUES = ("scorers/initial_state_value_estimation", "scorers/average_value_estim
 
 @dataclass(frozen=True)
 class Stop:
-    """Where a run should have ended."""
-
     step: int  # gradient steps
     evidence: str  # a sentence
 
@@ -67,8 +65,6 @@ def stop_here(metrics: Mapping[str, Curve], n_steps_per_epoch: int | None = None
 
 @dataclass(frozen=True)
 class _Fall:
-    """A curve that was better before than at its end."""
-
     step: int
     best: float
     last: float
@@ -120,7 +116,6 @@ def _chance(gap: float, noise: float, n: int) -> float:
 
 
 def _finite(curve: Curve) -> tuple[np.ndarray, np.ndarray]:
-    """Steps and values of a curve, in order, where they are finite."""
     points = sorted((step, value) for step, value in curve.items() if np.isfinite(value))
     return np.array([step for step, _ in points], np.int64), np.array([value for _, value in points], np.float64)
 

@@ -62,7 +62,6 @@ class Seen:
 
     @property
     def steps(self) -> Steps:
-        """Where they stand in their episodes."""
         assert self._steps is not None, "only a walk knows"
         return self._steps
 
@@ -95,7 +94,6 @@ class Seen:
 
     @cached_property
     def match(self) -> Tensor:
-        """Whether the policy would have taken the data's discrete actions, bool [B]."""
         return self.greedy == self.batch.action
 
     @cached_property
@@ -110,7 +108,6 @@ class Seen:
 
 
 def own_policy(fit: Fit) -> Act:
-    """The policy that a fit has trained, greedy."""
     module = policy_module(fit)
     return lambda observation, key: module.draw(observation, lambda n: drawn(module.ports, key, n, module.dtype))
 

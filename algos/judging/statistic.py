@@ -43,12 +43,10 @@ class Statistic:
 
     @property
     def n_units(self) -> int:
-        """Episodes, or groups of them."""
         return len(self.numerators)
 
     @cached_property
     def value(self) -> float:
-        """The estimate from the logs as they are."""
         return float(self.at(np.ones((1, self.n_units)))[0]) if self.values is None else float(self.values.mean())
 
     def at(self, counts: np.ndarray) -> np.ndarray:
@@ -76,12 +74,10 @@ class Statistic:
             return float(np.sqrt(self.n_units / (self.n_units - 1) * np.square(self.influences().sum(1)).sum()))
 
     def having(self, **more: object) -> Statistic:
-        """The same with other attributes."""
         return replace(self, **more)  # pyright: ignore[reportArgumentType]
 
 
 def mean_of(logs: Logs, values: np.ndarray) -> Statistic:
-    """The mean of one value an episode, [E]."""
     return ratio_of(logs, values, np.ones(len(values))).having(values=values)
 
 

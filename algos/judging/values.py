@@ -42,12 +42,10 @@ class PolicyValues:
 
     @property
     def initial(self) -> np.ndarray:
-        """V(s_0) of each episode, [E]."""
         return self.value[self.first]
 
 
 def mean_of(several: Sequence[PolicyValues]) -> PolicyValues:
-    """The mean over several critics."""
     q_value, value, final_value = (
         np.mean([getattr(one, name) for one in several], 0) for name in ("q_value", "value", "final_value")
     )
@@ -92,7 +90,6 @@ def policy_values(fqe: Algorithm, dataset: Dataset, policy: Decisions) -> Policy
 
 
 def is_one_step(dataset: Dataset) -> bool:
-    """Whether every episode has one step and ended with it, so that nothing comes after the reward."""
     return bool(np.max(dataset.episodes.steps) == 1 and np.all(dataset.episodes.terminated))
 
 

@@ -50,7 +50,6 @@ class Weights:
 
     @classmethod
     def of(cls, fit: Fit) -> Weights:
-        """Those of a fit of one seed, copied."""
         learner = fit.learner
         tensors = {
             name: {key: tensor.detach().cpu().clone() for key, tensor in {**live, **learner.buffers[name]}.items()}
@@ -60,7 +59,7 @@ class Weights:
         return cls(learner.step, tensors, coefficients, fit.config.observation_scaler)
 
     def into(self, fit: Fit) -> None:
-        """Makes a fit of the same algorithm act by them."""
+        """Make a fit of the same algorithm act by them."""
         learner = fit.learner
         with torch.no_grad():
             for name, tensors in self.tensors.items():
@@ -129,7 +128,7 @@ class Part:
 
 
 class Actor:
-    """One that acts, in whichever process."""
+    """Acts in its share of the environments, in whichever process."""
 
     def __init__(self, part: Part) -> None:
         self.steps = part.steps
@@ -142,7 +141,7 @@ class Actor:
         self._lost: tuple[int, ...] = ()
 
     def begin(self, standing: Standing | None) -> None:
-        """Goes on from where another stood; None: from the beginning."""
+        """Go on from where another stood; None: from the beginning."""
         if standing is not None:
             self._rollout.load_buffer(standing.arrays)
             with warnings.catch_warnings():  # whoever learns from it says so, where it is heard
@@ -150,7 +149,7 @@ class Actor:
                 self._lost = tuple(self._rollout.load_state(standing.arrays, standing.told, self._policy))
 
     def act(self, weights: Weights) -> Round:
-        """A round. Raises DataError as `Rollout.step`."""
+        """Make a round. Raises DataError as `Rollout.step`."""
         weights.into(self._fit)
         lost, self._lost = self._lost, ()
         self._steps.noted.clear()
@@ -171,13 +170,10 @@ class Actor:
         )
 
     def close(self) -> None:
-        """Closes its environments."""
         self._vector.close()
 
 
 class _Noted(ReplayBuffer):
-    """The latest steps, by which an episode is played again; and those of the present round as they were appended."""
-
     def __init__(self, capacity: int, spec: Spec, n_envs: int) -> None:
         super().__init__(capacity, spec, n_envs)
         self.noted: list[dict[str, Any]] = []
@@ -204,20 +200,18 @@ class Group(Protocol):
     """Actors that were made anew so far."""
 
     def begin(self, standings: Sequence[Standing | None]) -> None:
-        """Lets each go on from where it stood, before anything is asked."""
+        """Let each go on from where it stood, before anything is asked."""
         ...
 
     def ask(self, weights: Weights) -> None:
-        """Asks each for its next round, and does not wait."""
+        """Ask each for its next round, and do not wait."""
         ...
 
     def take(self) -> list[Round]:
-        """The rounds that were asked for, once all are there. Raises what an environment raised."""
+        """Wait for the rounds that were asked for. Raises what an environment raised."""
         ...
 
-    def close(self) -> None:
-        """Ends them."""
-        ...
+    def close(self) -> None: ...
 
 
 class Actors(Protocol):
@@ -231,9 +225,7 @@ class Actors(Protocol):
     n: int
     steps: int
 
-    def open(self, parts: Sequence[Part]) -> Group:
-        """Sets the actors to work."""
-        ...
+    def open(self, parts: Sequence[Part]) -> Group: ...
 
 
 @dataclass
@@ -270,7 +262,6 @@ class _LocalGroup:
 
 
 def check_actors(actors: Actors, n_envs: int, environment: Any, record: Any) -> None:
-    """Raises ConfigError where environments cannot be shared out among actors."""
     if record is not None:
         raise ConfigError("record looks at the environments before each step, and actors have them: leave one of the two out.")
     if actors.n < 1 or actors.steps < 1:

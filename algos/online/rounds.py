@@ -110,7 +110,6 @@ class RoundsRollout(Rollout):
         self._asked = False
 
     def _open(self, at: int) -> None:
-        """Lays out the first round."""
         rounds = self._rounds[0]
         self._at, self._steps = at, _joined([one.columns for one in rounds], 1)
         after = _joined([one.after for one in rounds], 0)
@@ -137,7 +136,6 @@ class RoundsRollout(Rollout):
             warn_of(lost)
 
     def cut(self, policy: Policy | None) -> None:
-        """Refused: episodes are the actors'."""
         raise ConfigError("Episodes of actors end where their environments end them.")
 
     def metrics(self) -> dict[str, float]:
@@ -189,5 +187,4 @@ def _under(arrays: Mapping[str, np.ndarray], prefix: str) -> Arrays:
 
 
 def _joined(parts: Sequence[Arrays], axis: int) -> Arrays:
-    """The same columns of several actors as one."""
     return {name: np.concatenate([part[name] for part in parts], axis) for name in parts[0]}

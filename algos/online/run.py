@@ -120,7 +120,6 @@ class OnlineRun:
         self._asked = {"dtype": algorithm.dtype, "seed": algorithm.seed, **algorithm.check_settings().model_dump(mode="json")}
 
     def _new_buffer(self, capacity: int, n_envs: int) -> ReplayBuffer:
-        """One of so many rows, or of as many as a rollout can take."""
         rows: Any = getattr(self.algorithm.fit_.sources.wants, "rows", lambda _: None)
         return ReplayBuffer(rows(n_envs) or capacity, self.vector.spec, n_envs)
 
@@ -173,7 +172,6 @@ class OnlineRun:
         self._training: Source = fit.sources.augmented(self._source)
 
     def _follow(self) -> Any:
-        """The source of an algorithm that learns from what its policy just did. Raises ConfigError where that is impossible."""
         asked = {name for name in ("update_interval", "n_updates", "update_start_step", "random_steps") if name in self._given}
         if asked or self.dataset is not None:
             what = min(asked) if asked else "a dataset"
@@ -181,7 +179,6 @@ class OnlineRun:
         return self.algorithm.fit_.sources.of(self.rollout)
 
     def _weights(self) -> Any:
-        """The shares of dataset and buffer by gradient step."""
         share, begin = self.settings.mixture, self.begin
         if not isinstance(share, Share):
             return (share, 1 - share)
@@ -240,12 +237,11 @@ class OnlineRun:
                 first, begun = learner.step, time.perf_counter()
 
     def act(self) -> None:
-        """One step of each environment; it may ask for gradient steps."""
         self.rollout.step(self.policy)
         self.ask()
 
     def ask(self) -> None:
-        """Asks for the gradient steps that are due now that the environments have made a step."""
+        """Ask for the gradient steps that are due now that the environments have made a step."""
         rollout, settings = self.rollout, self.settings
         if self._on_policy is not None:
             self._due = self._on_policy.due()
@@ -267,19 +263,18 @@ class OnlineRun:
         self.learn(closes=closes)
 
     def learn(self, *, closes: bool = False) -> None:
-        """The gradient steps that are due; see `step`."""
+        """Make the gradient steps that are due; see `step`."""
         while self._due:
             self._due -= 1
             self.algorithm.fit_.update(self._training, closes=closes and not self._due)
 
     def metrics(self) -> dict[str, float]:
-        """What was learned and done since the last call."""
         (metrics,) = self.algorithm.fit_.metrics()
         acted = {f"rollout/{name}": value for name, value in self.rollout.metrics().items()}
         return metrics | {"train/environment_steps": float(self.rollout.steps * self.rollout.n)} | acted
 
     def close(self) -> None:
-        """Closes environments that were made here, and ends actors."""
+        """Close environments that were made here, and end actors."""
         if hasattr(self, "rollout"):
             self.rollout.close()
         if self._owns:
@@ -314,7 +309,6 @@ class OnlineRun:
         return tensors | kept, {**meta, "seed": self.algorithm.seed, "online": online}
 
     def _set_up(self) -> dict[str, Any]:
-        """What has to be the same for a run to be gone on from."""
         actors = self._actors
         return {
             "algorithm": self._asked,
@@ -432,7 +426,6 @@ class OnlineRun:
 
 
 def default_explorer(algorithm: Estimator, *, discrete: bool) -> Explorer:
-    """How an algorithm explores where nothing else is said."""
     if algorithm.stochastic:
         return PolicyDraws()
     return EpsilonGreedy(duration=10_000) if discrete else GaussianNoise()

@@ -151,7 +151,7 @@ def collect(
     show_progress: bool | None = None,
     **arguments: Any,
 ) -> Dataset | ReplayBuffer:
-    """See `Algorithm.collect`."""
+    """Collect experience; see `Algorithm.collect`."""
     policy = policy_of(algorithm.fitted) if hasattr(algorithm, "fit_") else None
     if policy is not None and explorer is None and algorithm.stochastic and not deterministic:
         explorer = PolicyDraws()

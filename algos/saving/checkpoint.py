@@ -27,7 +27,7 @@ def checkpoint_name(step: int) -> str:
 
 
 def checkpoint_step(folder: Path) -> int | None:
-    """The gradient step of a folder's name, or None when it is no checkpoint's."""
+    """Give the gradient step of a folder's name; None where it is no checkpoint's."""
     found = _NAME.fullmatch(folder.name)
     return int(found.group(1)) if found else None
 

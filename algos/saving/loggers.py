@@ -39,8 +39,6 @@ class CSVLogger:
 
 
 class CSVLog:
-    """The files of one run."""
-
     def __init__(self, algorithm: Estimator, folder: Path, save_interval: int | None) -> None:
         self._folder, self._save_interval = folder, save_interval
         files = list(_files_of_run(folder))
@@ -64,8 +62,7 @@ class CSVLog:
         if self._save_interval is not None and epoch % self._save_interval == 0:
             save(algorithm, self._folder / f"model_{step}")
 
-    def close(self) -> None:
-        """Nothing is open between two epochs."""
+    def close(self) -> None: ...
 
 
 def csv_lines(epoch: int, step: int, metrics: Mapping[str, float]) -> Iterator[tuple[str, str]]:
@@ -98,8 +95,6 @@ class TensorBoardLogger:
 
 
 class TensorBoardLog:
-    """The event file of one run."""
-
     def __init__(self, algorithm: Estimator, folder: Path) -> None:
         from tensorboardX import SummaryWriter
 
@@ -116,7 +111,6 @@ class TensorBoardLog:
         self._writer.flush()
 
     def close(self) -> None:
-        """Ends the file."""
         self._writer.close()
 
 

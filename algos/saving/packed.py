@@ -17,7 +17,6 @@ _BEGINS = b"PK\x03\x04"
 
 
 def is_packed(path: str | Path) -> bool:
-    """Whether it is a file that begins as an archive does."""
     if not Path(path).is_file():
         return False
     with Path(path).open("rb") as file:

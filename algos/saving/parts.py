@@ -113,7 +113,6 @@ def read_manifest(folder: Path, kind: Kind) -> dict[str, Any]:
 
 
 def _without_manifest(folder: Path, kind: Kind) -> str:
-    """What a user is told of a path that is no folder of this kind."""
     if folder.is_dir():
         return f"{folder} holds no {kind.noun}: it has no {MANIFEST}."
     if folder.exists():
@@ -150,7 +149,6 @@ def _read(path: Path) -> bytes | None:
 
 
 def _may_replace(folder: Path, kind: Kind, names: Iterable[str]) -> bool:
-    """Whether the folder is an earlier one of this kind, of whatever version, or holds nothing but files of the same names."""
     if {path.name for path in folder.iterdir()} <= {*names, MANIFEST}:
         return True
     try:

@@ -102,7 +102,6 @@ def params_of(algorithm: Estimator) -> dict[str, Any]:
 
 
 def write_params(algorithm: Estimator, file: Path) -> None:
-    """Writes them."""
     params = params_of(algorithm)
     with storage_errors("written", file):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -129,7 +128,6 @@ def read_params(file: str | Path, device: AnyDevice = None) -> Any:
 
 
 def _unfitted(path: str | Path, meta: Mapping[str, Any], device: AnyDevice) -> Any:
-    """An algorithm of the class and with the settings that were written."""
     cls = algorithm_class(_part(path, meta, "algorithm"))
     config = cls.read_config(_part(path, meta, "config"))
     settings = {name: getattr(config, name) for name in cls.Config.model_fields}

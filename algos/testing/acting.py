@@ -91,7 +91,6 @@ def _answered_otherwise(make: Make, row: dict[str, float]) -> str:
 
 
 def _asked(algorithm: Algorithm, observation: np.ndarray, action: np.ndarray) -> dict[str, np.ndarray]:
-    """All that an algorithm answers, by what is asked."""
     found = {said: answer(observation) for said, answer in answers(algorithm).items()}
     if values_alone(algorithm):
         found["predict_value"] = algorithm.predict_value(observation, action)
@@ -162,7 +161,6 @@ def check_export_acts_as_predict(make: Make, *, onnx: bool = True) -> None:
 
 
 def _scalers(make: Make) -> dict[str, Any]:
-    """One of each scaler that the algorithm takes."""
     fields = make().Config.model_fields
     values: dict[str, Any] = {
         "observation_scaler": "standard",
@@ -173,7 +171,6 @@ def _scalers(make: Make) -> dict[str, Any]:
 
 
 def _raw_arrays(make: Make) -> dict[str, Any]:
-    """The tiny data in units that a scaler has something to do with."""
     arrays = tiny_arrays(make().actions == "discrete", reach=REACH)
     return arrays | {part: 4 * arrays[part] + 3 for part in ("observations", "final_observations")}
 
@@ -183,7 +180,6 @@ def _dataset(arrays: dict[str, Any]) -> Dataset:
 
 
 def _trained(make: Make) -> tuple[Algorithm, np.ndarray, np.ndarray]:
-    """Trained for two steps with every scaler, and raw observations and actions of its data."""
     dataset = _dataset(_raw_arrays(make))
     algorithm = make(**_scalers(make)).fit(dataset, 2, 2)
     return algorithm, dataset.columns["observation"][:32], dataset.columns["action"]

@@ -37,7 +37,6 @@ def unchecked_alternatives(make: Make, name: str) -> Iterator[Any]:
 
 
 def accepted(algorithm: Algorithm, settings: dict[str, Any]) -> bool:
-    """Whether an algorithm's settings, with these in place of some, pass their checks."""
     try:
         _with(algorithm, settings).check_settings()
     except ConfigError:
@@ -62,7 +61,6 @@ def other_floats(make: Make) -> dict[str, float]:
 
 
 def others(annotation: Any, value: Any) -> Iterator[Any]:
-    """Values of a type besides `value`; whether each is allowed is for the config to say."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         yield from others(arguments[0], value)
@@ -86,7 +84,6 @@ def others(annotation: Any, value: Any) -> Iterator[Any]:
 
 
 def _holds(annotation: Any, value: Any) -> bool:
-    """Whether a member of a union is what the value is an instance of."""
     while get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     if get_origin(annotation) in (Union, types.UnionType):

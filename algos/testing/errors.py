@@ -31,7 +31,6 @@ def check(function: Check) -> Check:
 
 
 def check_name(function: Check) -> str:
-    """What `exemptions` call a check: its name without `check_`."""
     return function.__name__.removeprefix("check_")
 
 
@@ -53,10 +52,8 @@ def _gap(a: Tensor, b: Tensor) -> float:
 
 
 def live(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The networks among the tensors of a state."""
     return {name: tensor for name, tensor in tensors.items() if name.startswith("live/")}
 
 
 def wanted(algorithm: Algorithm) -> Any:
-    """What an algorithm with these settings learns from."""
     return algorithm.wants(algorithm.check_settings())

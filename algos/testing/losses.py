@@ -49,7 +49,6 @@ def looked_at(make: Make, **run: Any) -> tuple[Fit, Batch, dict[str, SeenLoss]]:
 
 
 def changed(fit: Fit, before: Mapping[str, SeenLoss], batch: Batch, by: float = 0.0) -> list[str]:
-    """The losses that are others on this batch, by more than so much."""
     return [name for name, seen in seen_losses(fit.learner, batch).items() if seen.differs(before[name], by)]
 
 
@@ -115,7 +114,6 @@ def check_targets_get_no_gradient(make: Make) -> None:
 
 
 def _following(fit: Fit) -> bool:
-    """Whether losses look at the next observation."""
     return getattr(fit.sources.wants, "following", True)
 
 

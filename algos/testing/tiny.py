@@ -140,7 +140,6 @@ def tiny_model(*, discrete: bool = False) -> ProbabilisticEnsemble:
 
 @cache
 def _kept() -> tempfile.TemporaryDirectory[str]:
-    """A folder with a tiny model, which goes with the process."""
     folder = tempfile.TemporaryDirectory(prefix=scratch_names("tiny"))
     tiny_model().save(Path(folder.name) / "model")
     return folder
@@ -157,15 +156,12 @@ class TinyPolicy:
     def __init__(self, *, discrete: bool, first: int = 0) -> None:
         self.first, self.spec = first, tiny_dataset(discrete=discrete, n=2).spec
 
-    def start(self, n: int) -> None:
-        """There is nothing to remember."""
+    def start(self, n: int) -> None: ...
 
     def step(self, state: None, observation: Any) -> tuple[None, np.ndarray]:
-        """Raw observations [n, 5] to actions [n, 3] or [n]."""
         return state, self.predict(observation)
 
     def predict(self, observation: Any) -> np.ndarray:
-        """The same; of what is `Masked` among legal actions."""
         shown, legal = bare(observation)[:, self.first : self.first + 3], mask_of(observation)
         if not self.spec.discrete:
             return np.tanh(shown)

@@ -51,7 +51,6 @@ class SeenLoss:
 
 
 def started(make: Make, **run: Any) -> Fit:
-    """A fit of one seed on the tiny data, before its first update; networks take part in it as `make` has them."""
     algorithm, dataset = make(**run), data_for(make)
     algorithm.fit(dataset, n_steps=0)
     algorithm.fit_.sampler(dataset)
@@ -77,8 +76,7 @@ def seen_losses(learner: Learner, batch: Batch) -> dict[str, SeenLoss]:
             gradients, value, *_ = learner.gradients(loss, names, given, learner.address(loss))
             found[loss.__name__] = SeenLoss(loss, names, given, value.detach(), tuple(g.detach() for g in gradients))
 
-    def stay(*arguments: Any, **named: Any) -> None:
-        """Targets do not move either, and nothing is held."""
+    def stay(*arguments: Any, **named: Any) -> None: ...
 
     with verbs(learner, minimise=minimise, **dict.fromkeys(("track", "copy", "hold", "release"), stay)):
         for kind, step in first_steps(learner).items():
@@ -230,7 +228,6 @@ class OnMeta(TorchDispatchMode):
 
 
 def on_meta(batch: Any) -> Any:
-    """The same tensors without values."""
     return pytree.tree_map(lambda t: t.to("meta") if isinstance(t, Tensor) else t, batch)
 
 

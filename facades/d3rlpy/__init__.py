@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from d3ray.algos import devices
-from d3ray.algos.judging import comparers, scorers
+from d3ray.algos.judging import scorers
 from d3ray.algos.saving.saving import load
 from d3ray.data.lazy import also_called
 
@@ -35,7 +35,6 @@ from .logging import LoggingStrategy as LoggingStrategy
 
 _PARTS = {  # d3rlpy's modules, of all its versions, by what stands for them
     algos: ("algos.qlearning", "algos.qlearning.base"),
-    comparers: ("metrics.comparer",),
     dataset: ("dataset.buffers", "dataset.compat", "dataset.replay_buffer", "dataset.transition_pickers"),
     devices: ("context", "gpu"),
     dynamics: ("dynamics.mopo",),
@@ -49,7 +48,7 @@ _PARTS = {  # d3rlpy's modules, of all its versions, by what stands for them
         "preprocessing.observation_scalers",
         "preprocessing.reward_scalers",
     ),
-    scorers: ("metrics.scorer",),
+    scorers: ("metrics.comparer", "metrics.scorer"),
 }
 also_called({f"{__name__}.datasets": datasets})
 also_called({f"{__name__}.{name}": module for module, names in _PARTS.items() for name in names})

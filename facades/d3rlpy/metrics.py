@@ -7,7 +7,7 @@ from typing import Any
 
 from d3ray.algos.environments.evaluate import evaluate
 from d3ray.algos.judging import scorers
-from d3ray.algos.judging.comparers import compare_continuous_action_diff, compare_discrete_action_match
+from d3ray.algos.judging.scorers import compare_continuous_action_diff, compare_discrete_action_match
 
 from .dataset import opened
 

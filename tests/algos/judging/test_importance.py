@@ -12,7 +12,6 @@ import pytest
 from scipy.optimize import minimize
 
 from d3ray.algos.judging import importance, statistic
-from d3ray.algos.judging.bandits import clipped_importance_sampling, doubly_robust_with_optimistic_shrinkage
 from d3ray.algos.judging.estimates import EPISODES
 from d3ray.algos.judging.logs import Logs, cumulative
 
@@ -21,8 +20,8 @@ from .slow_estimates import episodes, random_logs, slow, weights
 FIXED = {
     **{name: estimator.estimate for name, estimator in EPISODES.items() if name not in ("Switch-DR", "MAGIC")},
     "Switch-DR": partial(importance.switch_doubly_robust, tau=1.5),
-    "DRos": partial(doubly_robust_with_optimistic_shrinkage, lam=2.0),
-    "CIPS": partial(clipped_importance_sampling, most=1.2),
+    "DRos": partial(importance.doubly_robust_with_optimistic_shrinkage, lam=2.0),
+    "CIPS": partial(importance.clipped_importance_sampling, most=1.2),
 }
 
 
@@ -195,8 +194,11 @@ def test_where_weights_are_cut_follows_the_error() -> None:
     wrong = Logs(reward, **about, value=np.full(n, 7.0), q_value=np.full(n, 7.0))
     assert dict(importance.switch_doubly_robust(right).setting)["tau"] < 0.5
     assert importance.switch_doubly_robust(wrong).value == importance.doubly_robust(wrong).value
-    assert doubly_robust_with_optimistic_shrinkage(right).standard_error() < importance.doubly_robust(right).standard_error() / 2
-    assert math.isinf(dict(doubly_robust_with_optimistic_shrinkage(wrong).setting)["lambda"])
+    assert (
+        importance.doubly_robust_with_optimistic_shrinkage(right).standard_error()
+        < importance.doubly_robust(right).standard_error() / 2
+    )
+    assert math.isinf(dict(importance.doubly_robust_with_optimistic_shrinkage(wrong).setting)["lambda"])
 
 
 def test_what_is_too_large_at_once_is_resampled_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
