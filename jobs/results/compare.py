@@ -48,8 +48,8 @@ def run(config: CompareConfig) -> CompareResult:
     Raises ConfigError: there is no such run, policy or metric, or nothing to compare with, or policies cannot act where they are to
     play; DataError: nothing was measured; StorageError.
     """
+    from ...platform.record.results import RETURNED
     from ...platform.report.verdicts import compared, sentences
-    from ...platform.results.histories import RETURNED
     from ...platform.results.summary import compare
 
     if config.episodes is not None:

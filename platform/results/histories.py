@@ -9,11 +9,9 @@ from typing import Any
 
 from ...algos.environments.evaluate import Evaluation
 from ...algos.learning.history import History, Trained
-from ..record.results import ConfigurationResult, Results, SeedResult
+from ..record.results import RETURNED, ConfigurationResult, Results, SeedResult
 from ..storage.outbox import Line
 from .configurations import free_seed
-
-RETURNED = "return"  # the metric of episodes
 
 
 def read_histories(histories: Sequence[History], name: str | None = None) -> Results:
