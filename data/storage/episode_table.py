@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .rows import BLOCK, EpisodeRows, ranges
+from .rows import BLOCK, Rows, ranges
 from .schema import Kinds
 from .steps import StepTable
+
+if TYPE_CHECKING:
+    from .shards import ShardRecord
 
 
 class EpisodeTable:
@@ -82,24 +85,16 @@ def best_episodes(returns: np.ndarray, steps: np.ndarray, share: float, by: str)
     return np.sort(best[:n])
 
 
-@dataclass(frozen=True, init=False)
 class StepTables:
     """Ranges of a dataset's episodes as a `StepTable` each.
 
     `piecewise` reads all columns of some rows before further rows, so that shards are opened once; copies.
     """
 
-    rows: EpisodeRows
-    kinds: Kinds
-    steps: np.ndarray
-    terminated: np.ndarray
-    final_recorded: np.ndarray
-    piecewise: bool
-
-    def __init__(self, rows: EpisodeRows, kinds: Kinds, episodes: EpisodeTable, *, piecewise: bool) -> None:
-        arrays = {name: np.asarray(getattr(episodes, name)) for name in ("steps", "terminated", "final_recorded")}
-        for name, value in {"rows": rows, "kinds": kinds, "piecewise": piecewise, **arrays}.items():
-            object.__setattr__(self, name, value)
+    def __init__(self, rows: Rows, kinds: Kinds, episodes: EpisodeTable | ShardRecord, *, piecewise: bool = False) -> None:
+        self.rows, self.kinds, self.piecewise = rows, kinds, piecewise
+        self.steps, self.terminated = np.asarray(episodes.steps), np.asarray(episodes.terminated)
+        self.final_recorded = np.asarray(episodes.final_recorded)
 
     def read(self, start: int, stop: int, cuts: int = 0) -> StepTable:
         """Read episodes; columns are views where their rows lie back to back in one array, else copies."""

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from .episode_table import StepTables
 from .files import PIECES, Place, sha256_of, storage_errors
 from .manifest import File, Shard
 from .rows import spans
@@ -64,16 +65,8 @@ class Piece:
         return self.record.final_recorded
 
     def slice(self, start: int, stop: int) -> StepTable:
-        record, rows = self.record, ShardFiles(Place(self.folder), (self.record.shard,), self.record.kinds)
-        ends = np.cumsum(record.steps + 1)
-        first, last = int(ends[start - 1]) if start else 0, int(ends[stop - 1])
-        return StepTable(
-            columns={name: rows.read(name, first, last) for name in record.kinds},
-            first_row=record.first_row[start:stop] - first,
-            steps=record.steps[start:stop],
-            terminated=record.terminated[start:stop],
-            final_recorded=record.final_recorded[start:stop],
-        )
+        rows = ShardFiles(Place(self.folder), (self.record.shard,), self.kinds)
+        return StepTables(rows, self.kinds, self.record).read(start, stop)
 
 
 @dataclass(frozen=True)

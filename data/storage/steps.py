@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -70,12 +71,12 @@ class StepTable:
     terminated: np.ndarray  # bool [E]
     final_recorded: np.ndarray  # bool [E]
     cuts: int = 0  # episodes cut where a source's next observations were not the next row
-    returns: np.ndarray = field(init=False, repr=False)  # float64 [E]: sum of rewards
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def returns(self) -> np.ndarray:
+        """Sums of rewards, [E] float64."""
         reward = self.columns["reward"]
-        returns = np.add.reduceat(reward, self.first_row, dtype=np.float64) if len(reward) else np.zeros(0)
-        object.__setattr__(self, "returns", returns)
+        return np.add.reduceat(reward, self.first_row, dtype=np.float64) if len(reward) else np.zeros(0)
 
     @property
     def n_rows(self) -> int:
