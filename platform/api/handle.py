@@ -120,14 +120,7 @@ class ExperimentHandle:
             reason = said[-1] if said else job.message or "it ended without a word"
         created, since, folder = job.started, job.ended or job.started, self.folder.name
         return Status(
-            name=self.name,
-            folder=folder,
-            state=state,
-            reason=reason,
-            created=created,
-            since=since,
-            now=time.time(),
-            job=job,
+            name=self.name, folder=folder, state=state, reason=reason, created=created, since=since, now=time.time(), job=job
         )
 
     def wait(self, timeout: float | None = None) -> Status:
