@@ -52,6 +52,7 @@ class ExperimentHandle:
 
     @property
     def folder(self) -> Folder:
+        """Where it lies."""
         return Folder(self.storage) / self.name
 
     def job(self) -> Job | None:
@@ -66,6 +67,7 @@ class ExperimentHandle:
         return self.status_with(self.job())
 
     def status_with(self, job: Job | None) -> Status:
+        """As `status`, for whoever knows its newest job."""
         if self._is_seen:
             if self._reader is None:
                 self._reader = StatusReader(self.storage, self.name)
