@@ -67,9 +67,11 @@ class DatasetHandle:
 
     @property
     def folder(self) -> Path:
+        """Where it lies."""
         return self._at or Path(self.root) / self.name
 
     def check_own(self) -> None:
+        """Raises ConfigError where it lies elsewhere."""
         if self._at is not None:
             raise ConfigError(f"{self.name} lies outside of this folder of datasets: it is changed where it lies.")
 
@@ -78,6 +80,7 @@ class DatasetHandle:
         return self.status_with(newest(self.place.jobs(self.name, self.root)))
 
     def status_with(self, job: Job | None) -> DatasetStatus:
+        """As `status`, for whoever knows its newest job."""
         log = "" if job is None else self.place.log(job)
         remarks = [line.rpartition("\r")[2].strip() for line in log.splitlines() if line.strip()]
         told: dict[str, Any] = {"name": self.name, "folder": str(self.folder), "remarks": remarks, "job": job}

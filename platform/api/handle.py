@@ -52,6 +52,7 @@ class ExperimentHandle:
 
     @property
     def folder(self) -> Folder:
+        """Where it lies."""
         return Folder(self.storage) / self.name
 
     def job(self) -> Job | None:
@@ -66,6 +67,7 @@ class ExperimentHandle:
         return self.status_with(self.job())
 
     def status_with(self, job: Job | None) -> Status:
+        """As `status`, for whoever knows its newest job."""
         if self._is_seen:
             if self._reader is None:
                 self._reader = StatusReader(self.storage, self.name)
@@ -120,14 +122,7 @@ class ExperimentHandle:
             reason = said[-1] if said else job.message or "it ended without a word"
         created, since, folder = job.started, job.ended or job.started, self.folder.name
         return Status(
-            name=self.name,
-            folder=folder,
-            state=state,
-            reason=reason,
-            created=created,
-            since=since,
-            now=time.time(),
-            job=job,
+            name=self.name, folder=folder, state=state, reason=reason, created=created, since=since, now=time.time(), job=job
         )
 
     def wait(self, timeout: float | None = None) -> Status:

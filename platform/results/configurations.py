@@ -28,8 +28,8 @@ def by_configuration(trials: Iterable[Trial]) -> list[list[Trial]]:
     return list(found.values())
 
 
-def ended_seeds(trial: Trial, overall: State = "KILLED") -> list[SeedResult]:
-    """The seeds of a trial, as `status.json` has them; of one that has not ended, as the experiment stands."""
+def ended_seeds(trial: Trial, overall: State = "KILLED", reached: int = 0) -> list[SeedResult]:
+    """The seeds of a trial, as `status.json` has them; of one that has not ended, as the experiment stands and as far as it is."""
     ended, found = trial.status, list[SeedResult]()
     for seed in trial.seeds:
         about: Mapping[str, Any] = ended.get(seed, {})
@@ -42,7 +42,7 @@ def ended_seeds(trial: Trial, overall: State = "KILLED") -> list[SeedResult]:
                 status=status,
                 reason=about.get("reason", ""),
                 is_final=status == "FINISHED" or bool(about.get("final")),
-                step=int(about.get("step", 0)),
+                step=int(about.get("step", reached)),
                 first_bad_step=about.get("first_bad_step"),
                 n_steps=int(trial.configuration.get("n_steps", 0)),
                 seeds_together=len(trial.seeds),

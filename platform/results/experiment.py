@@ -25,7 +25,9 @@ def results_of(experiment: Experiment, undelivered: str = "") -> Results:
     """What an experiment has come to; also of one that is running or was stopped. Raises StorageError."""
     status, trials = StatusReader.of(experiment).read(), experiment.trials()
     objective = objective_of(experiment.configuration) if "search" in experiment.configuration else status.objective
-    found = read_configurations(trials, objective, partial(_seeds, overall=status.state))
+    seeds = experiment.folder.each(partial(_seeds, overall=status.state), trials)
+    by_name = {trial.identity: each for trial, each in zip(trials, seeds, strict=True)}
+    found = read_configurations(trials, objective, lambda trial: by_name[trial.identity])
     by_trial = {trial.identity: each for each in status.configurations for trial in each.trials}
     chosen = differences([one.settings for one in found]) if len(found) > 1 else [{} for _ in found]
     configurations = list[ConfigurationResult]()
@@ -83,12 +85,11 @@ def read_results(storage: str, name: str, trial: str | None = None) -> Results:
 
 def _seeds(trial: Trial, overall: State) -> list[SeedResult]:
     """What the folder of a trial says of its seeds, with what the tracking server has of them, and their metrics."""
-    delivered, committed, ended = trial.delivered, trial.committed, trial.status
+    delivered, committed = trial.delivered, trial.committed
     found: list[SeedResult] = []
-    for one in ended_seeds(trial, overall):
+    for one in ended_seeds(trial, overall, max(committed, 0)):
         outbox, note, policy = trial.outbox(one.seed), delivered.get(one.seed, {}), trial.folder / "policy" / f"seed-{one.seed}"
         more = {
-            "step": one.step if "step" in ended.get(one.seed, {}) else max(committed, 0),
             "last_sign": one.last_sign or next((line.time / 1000 for line in newest_lines(outbox, committed)), None),
             "policy": policy.name if one.is_final and policy.names() else None,
             "run_id": note.get("run"),

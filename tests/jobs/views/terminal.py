@@ -8,12 +8,7 @@ _CONTROL = re.compile(r"\x1b\[([?0-9;]*)([A-Za-z])")
 
 
 class Terminal:
-    """What stands on the screen of a program that wrote this and that.
-
-    Args:
-        width: Columns.
-        height: Rows.
-    """
+    """What stands on the screen, of so many columns and rows, of a program that wrote this and that."""
 
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = width, height

@@ -23,7 +23,7 @@ from rich.console import Console
 
 from d3ray.jobs.views import live_view
 from d3ray.jobs.views.live_view import showing
-from d3ray.jobs.views.view_text import Drawing, duration, line, number, seeds_words, time_left
+from d3ray.jobs.views.view_text import Drawing, line, time_left
 from d3ray.platform.record.status import Status
 from d3ray.platform.results.status_reader import StatusReader
 from d3ray.platform.storage.experiments import Experiment
@@ -139,24 +139,6 @@ def test_an_epoch_that_takes_longer_than_those_before_it_has_no_time_left_that_i
     assert time_left(resumed) == "time left: unknown before training goes on"
     fresh = resumed.model_copy(update={"trials": tuple(one.model_copy(update={"step": 0}) for one in resumed.trials)})
     assert time_left(fresh) == "time left: unknown before the first epoch"
-
-
-def test_words() -> None:
-    seconds = {0.4: "0 s", 59: "59 s", 485: "8 min 5 s", 600: "10 min", 1127: "18 min", 4800: "1 h 20 min", 90_000: "1 d 1 h"}
-    assert {value: duration(value) for value in seconds} == seconds
-    numbers = {
-        1.0: "1.000",
-        0.0: "0",
-        -79.4261: "-79.43",
-        1234.56: "1234.6",
-        123456.7: "123,457",
-        0.000123456: "0.0001235",
-        1e12: "1e+12",
-    }
-    assert {value: number(value) for value in numbers} == numbers
-    assert seeds_words([0, 1, 2, 3, 7]) == "seeds 0-3, 7"
-    assert seeds_words([5]) == "seed 5"
-    assert seeds_words([0, 1]) == "seeds 0, 1"
 
 
 def test_in_a_log_there_are_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,27 +44,11 @@ def write_benchmark(
     data_returns: Mapping[str, float] | None = None,
     parent: str | None = None,
 ) -> str:
-    """A benchmark with evaluations at steps 500, 1000, …; the id of its parent run.
+    """A benchmark with evaluations at steps 500, 1000, …; the id of its parent run, which may be an earlier one's that goes on.
 
-    Args:
-        tracking: Where.
-        cells: Runs by (dataset, label).
-        suite: Its name.
-        name: The experiment's; None: the suite's.
-        storage: In which the experiment lies.
-        definition: In place of what follows from the cells.
-        missing: Datasets that could not be had, and why.
-        status: Of the parent.
-        ended: Status and reason of seeds that did not finish.
-        n_evaluations: Of a whole training.
-        episodes: Of an evaluation.
-        algorithms: By label; a label that is not there is the algorithm's name.
-        params: More parameters, by label.
-        fingerprints: Of data, by (dataset, label).
-        machines: By seed.
-        more_tags: Of runs, by seed.
-        data_returns: Mean return of the data's own episodes, by dataset; MLflow keeps what it first heard of a fingerprint.
-        parent: Of a benchmark that goes on.
+    `cells` are runs by (dataset, label), as are `fingerprints`; `ended` has status and reason of seeds that did not finish;
+    `algorithms` and further `params` are by label, `machines` and `more_tags` by seed, `data_returns` by dataset: MLflow keeps what
+    it first heard of a fingerprint. `definition` stands in place of what follows from the cells.
     """
     name, n_steps = name or suite, EVERY * n_evaluations
     seeds = sorted({seed for runs in cells.values() for seed in runs})

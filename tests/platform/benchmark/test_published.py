@@ -8,7 +8,7 @@ import pytest
 
 from d3ray.algos.environments.scores import normalized_score
 from d3ray.algos.registry import algorithm_names
-from d3ray.platform.benchmark.published import SOURCES, Selection, d4rl_names, known_as, published
+from d3ray.platform.benchmark.published import SOURCES, Selection, d4rl_names, published
 
 
 @pytest.mark.parametrize(
@@ -65,9 +65,3 @@ def test_columns_stand_beside_the_same_data_and_what_was_made_by_the_same_proced
     assert sorted(d4rl_names("d3ray-mujoco/hopper-medium-v4")) == ["hopper-medium-v0", "hopper-medium-v2"]
     assert d4rl_names("d3ray-mujoco/hopper-medium-replay-100k-v4") == []  # a tenth of the data is not the same
     assert d4rl_names("d3ray/pendulum-replay") == []
-
-
-def test_behaviour_cloning_of_the_best_tenth_has_a_column_of_its_own() -> None:
-    assert known_as("BC", {}) == "BC"
-    assert known_as("BC", {"algorithm.sampler.by": "top"}) == "10% BC"
-    assert known_as("TD3", {"algorithm.sampler.by": "top"}) == "TD3"

@@ -150,15 +150,6 @@ def test_tables_of_the_same_runs_are_one_suite() -> None:
         assert suite(f"paper-table-{table}").suite == suite(f"paper-table-{table}").experiment == "paper-table-2"
 
 
-def test_settings_by_dataset() -> None:
-    cells = {(c.dataset, c.label): c.config for c in suite("corl-v2").cells()}
-    critics = {c: cells[f"d4rl/{c}-v2", "SACN"].algorithm.settings["n_critics"] for c in LOCOMOTION}
-    assert critics == {c: 500 if c == "hopper-medium" else {"hal": 10, "hop": 200, "wal": 20}[c[:3]] for c in LOCOMOTION}
-    assert cells["d4rl/hopper-medium-v2", "SACN"].n_steps == 3_000_000
-    assert cells["d4rl/hopper-medium-v2", "ReBRAC"].algorithm.preset == "d4rl-hopper-medium"  # {task}
-    assert cells["d4rl/hopper-medium-v2", "DecisionTransformer"].algorithm.preset == "hopper"
-
-
 # ---- overriding
 
 

@@ -9,19 +9,9 @@ import pytest
 
 from d3ray.jobs.command.running import BAD_INPUT, run_command
 from d3ray.platform.benchmark.report import SCORES
-from d3ray.platform.benchmark.suite import suite_of
 from d3ray.platform.tracking.runs import Tracking
 
 from .fake_benchmark import HOPPER, write_benchmark
-
-
-def test_a_further_name_is_that_suite() -> None:
-    assert [suite_of(name) for name in ("paper-table-7", "paper-table-2", "micro", "mine")] == [
-        "paper-table-2",
-        "paper-table-2",
-        "micro",
-        "mine",
-    ]
 
 
 def test_a_benchmark_is_reported_by_another_name_of_its_suite(

@@ -16,7 +16,7 @@ from d3ray.platform.benchmark.reading import find_benchmark, read_benchmark
 from d3ray.platform.benchmark.results import Benchmark, grouped
 from d3ray.platform.tracking.runs import Tracking
 
-from .fake_benchmark import HOPPER, PENDULUM, WALKER, write_benchmark
+from .fake_benchmark import HOPPER, WALKER, write_benchmark
 
 V4 = "D4RL-normalised return in gymnasium v4"
 
@@ -27,31 +27,6 @@ def read(tracking: Tracking, parent: str) -> Benchmark:
 
 def lines(benchmark: Benchmark) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(scores_csv(benchmark))))
-
-
-def test_a_benchmark_is_what_its_runs_say(tracking: Tracking) -> None:
-    cells = {
-        (HOPPER, "IQL"): {0: [10, 20, 60, 50], 1: [0, 0, 30.5, 30.5]},
-        (HOPPER, "BC"): {0: [5, 5, 5, 5], 1: [7, 7, 7, 7]},
-        (PENDULUM, "IQL"): {0: [-1200, -300, -150, -200], 1: [-1000, -900, -800, -700]},
-    }
-    found = read(tracking, write_benchmark(tracking, cells, suite="said"))
-    assert (found.suite, found.status, found.seeds) == ("said", "FINISHED", (0, 1))
-    assert found.datasets == (HOPPER, PENDULUM)
-    assert found.labels == ("IQL", "BC")
-    iql = found.cell(HOPPER, "IQL")
-    assert iql is not None
-    assert (iql.unit, iql.final, iql.best) == (V4, {0: 50.0, 1: 30.5}, {0: 60.0, 1: 30.5})
-    assert str(iql.protocol) == "2,000 gradient steps, 10 episodes every 500 steps"
-    assert (iql.size, iql.runs.environment) == ("1,200 transitions in 4 episodes", "Hopper-v4")
-    swing = found.cell(PENDULUM, "IQL")
-    assert swing is not None
-    assert (swing.unit, swing.final) == ("return", {0: -200.0, 1: -700.0})
-    assert found.cell(PENDULUM, "BC") is None
-    assert found.awaits(PENDULUM, "BC")
-    assert (found.n_runs, found.count("FINISHED")) == (8, 6)
-    assert [(g.unit, g.datasets) for g in grouped(found.cells)] == [(V4, [HOPPER]), ("return", [PENDULUM])]
-    assert [g.datasets for g in grouped(found.cells, by_unit=False)] == [[HOPPER, PENDULUM]]
 
 
 def test_scores_are_a_line_a_seed_with_every_digit_and_nothing_else(tracking: Tracking) -> None:

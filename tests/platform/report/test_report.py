@@ -389,15 +389,6 @@ def test_the_configuration_on_the_page_is_json(write: Write, tmp_path: Path) -> 
     assert "d3ray train --config again-again.json" in page.text
 
 
-def test_lengths_that_differ_are_both_said(write: Write, tmp_path: Path) -> None:
-    write("short", {0: [1.0, 2.0]}, n_points=2)
-    write("long", {0: [1.0] * 40}, algorithm="IQL", n_points=40)
-    page, _ = read(report(str(tmp_path), ["short", "long"]))
-    assert "for 200 to 4,000 gradient steps, with 1 seed each." in page.text
-    page, _ = read(report(str(tmp_path), ["long"]))
-    assert "for 4,000 gradient steps, with 1 seed." in page.text
-
-
 def test_prose_has_values_in_words_and_no_json(write: Write, tmp_path: Path) -> None:
     assert value_text({"hidden_units": [64, 64], "activation": "relu", "dropout": None}) == (
         "hidden_units [64, 64], activation relu and dropout none"

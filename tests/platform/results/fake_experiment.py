@@ -55,23 +55,11 @@ def write_experiment(
     also: Mapping[str, Sequence[float]] | None = None,
     uri: str = "",
 ) -> Experiment:
-    """An experiment with evaluations at steps 100, 200, ….
+    """An experiment with evaluations at steps 100, 200, …, of `returns` by seed, or by `alpha` and seed.
 
-    Args:
-        monkeypatch: Sets the clock.
-        storage: Folder of results.
-        name: Of the experiment.
-        returns: The metric's values by seed, or by `alpha` and seed.
-        algorithm: Its name.
-        status: Seeds that did not finish, with why: ("FAILED", "diverged"), ("KILLED", ""); those have no status in their folder.
-        overall: The experiment's own status.
-        n_points: Evaluations of a whole training.
-        metric: What `returns` are.
-        dataset: What the experiment keeps about its data.
-        environment: Where it is scored.
-        losses: Metrics below `train/`.
-        also: Further metrics, of which each seed has one value throughout.
-        uri: Of MLflow; empty: nothing was delivered.
+    `status` has seeds that did not finish, with why: ("FAILED", "diverged"), ("KILLED", ""); those have no status in their folder.
+    `overall` is the experiment's own, `metric` what `returns` are, `also` further metrics with one value a seed, `losses` their
+    names below `train/`. With a `uri` of MLflow it was delivered.
     """
     by_alpha = returns if isinstance(next(iter(returns.values())), Mapping) else {2.5: returns}
     clock = [BEGUN * 10**9]

@@ -58,17 +58,8 @@ def write_trial(
 ) -> Trial:
     """A trial as its worker leaves it.
 
-    Args:
-        experiment: Where.
-        seeds: Trained together.
-        number: Of the configuration.
-        settings: Of the algorithm.
-        n_steps: Of a whole training.
-        epochs: The step, the moment in seconds since 1970, and the return by seed.
-        ended: How each seed ended; "FINISHED" for all of them.
-        attempt: How often a worker began it; None: once where there is an epoch.
-        committed: The newest checkpoint; None: at the last epoch.
-        losses: Of every epoch.
+    `epochs` have the step, the moment in seconds since 1970, and the return by seed; `ended` says how each seed did, "FINISHED":
+    all. It was begun once where there is an epoch, or `attempt` times, and `committed` at the last epoch, or a step.
     """
     trial = experiment.trial(configuration(n_steps, **(settings or {})), seeds, number=number)
     if number is not None:

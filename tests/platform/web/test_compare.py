@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from d3ray.jobs.command.running import run_command
-from d3ray.platform.web.compare import HEIGHT, WIDTH, differing, flat, parallel
+from d3ray.platform.web.compare import HEIGHT, WIDTH, parallel
 from d3ray.platform.web.site import as_cell
 
 from ..results.fake_experiment import write_experiment
@@ -104,9 +104,3 @@ def test_lines_through_axes() -> None:
     assert parallel([[1, 2]] * 2, ["x", "value"]) == ([], [])  # two lines show nothing
     assert parallel([[1, 2]] * 3, ["x", "value"])[1] == [f"0.00,{mid} 100.00,{mid}"] * 3
     assert len(parallel([list(range(12))] * 3, [str(k) for k in range(12)])[0]) == 8
-
-
-def test_settings_that_differ() -> None:
-    rows = [flat({"a": {"b": 1, "c": [1]}, "d": {}}), flat({"a": {"b": 2, "c": [1]}, "d": {}, "e": None})]
-    assert rows[0] == {"a.b": 1, "a.c": [1], "d": {}}
-    assert differing(rows) == ["a.b"]

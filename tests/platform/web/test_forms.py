@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from d3ray import experiments
@@ -55,19 +53,6 @@ def test_every_setting_tells_where_it_starts_and_why() -> None:
     assert "IQL" in found["expectile"].source
     assert found["actor_encoder"].kind == "choice"
     assert [child.path for child in found["actor_encoder"].children if "hidden" in child.path] == ["actor_encoder.hidden_units"]
-
-
-@pytest.mark.parametrize(
-    ("said", "found"),
-    [
-        ([("a", "1"), ("b", ""), ("c", "x")], {"a": 1, "b": None, "c": "x"}),
-        ([("a", "adam"), ("a.betas", "[0.9, 0.99]")], {"a": {"name": "adam", "betas": [0.9, 0.99]}}),
-        ([("a.b.c", "true"), ("a.b.d", "1e-3")], {"a": {"b": {"c": True, "d": 0.001}}}),
-        ([("a", ""), ("a.b", "2")], {"a": {"b": 2}}),
-    ],
-)
-def test_nested(said: list[tuple[str, str]], found: dict[str, Any]) -> None:
-    assert nested(said) == found
 
 
 def test_only_algorithms_that_fit_are_offered() -> None:

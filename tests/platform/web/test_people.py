@@ -30,29 +30,6 @@ def come_in(served: Served, name: str, password: str) -> requests.Session:
     return session
 
 
-def test_roles(served: Served) -> None:
-    for name, role in (("vera", "viewer"), ("ed", "editor")):
-        served.post("/people", {"name": name, "password": f"{name} and a long word", "role": role})
-    assert {"vera", "ed"} <= {one.name for one in served.site.people.all()}  # pyright: ignore[reportOptionalMemberAccess]
-    vera, ed = (come_in(served, name, f"{name} and a long word") for name in ("vera", "ed"))
-    for one in (vera, ed):
-        assert one.get(f"{served.url}/datasets", timeout=20).status_code == 200
-    assert 'class="viewer"' in vera.get(f"{served.url}/datasets", timeout=20).text
-    shipped = {"name": "pendulum-replay"}
-    refused = vera.post(f"{served.url}/datasets/shipped", shipped, timeout=20)
-    assert (refused.status_code, "change nothing" in refused.text) == (403, True)
-    assert vera.post(f"{served.url}/uploads?name=a", headers={"Upload-Length": "1"}, timeout=20).status_code == 403
-    assert vera.post(f"{served.url}/experiments/x/policy/act", {"observation": "1"}, timeout=20).status_code == 404
-    assert ed.post(f"{served.url}/datasets/shipped", shipped, timeout=20).url.endswith("/datasets/pendulum-replay")
-    more = {"name": "mallory", "password": "a long password", "role": "editor"}
-    assert ed.post(f"{served.url}/people", more, timeout=20).status_code == 403  # accounts are the owner's
-    assert ed.post(f"{served.url}/logout", timeout=20).url.endswith("/login")
-    assert ed.get(f"{served.url}/datasets", timeout=20).url.endswith("/login")
-    assert served.post("/people", {"name": "owner", "do": "remove"}).status_code == 400
-    served.post("/people", {"name": "vera", "do": "remove"})
-    assert vera.get(f"{served.url}/datasets", timeout=20).url.endswith("/login")
-
-
 def test_who_has_no_account_sees_the_way_in_and_nothing_else(served: Served) -> None:
     for path in ("/", "/datasets", "/experiments/x/rows.json", "/people", "/uploads/x"):
         assert requests.get(served.url + path, timeout=20).url.endswith("/login")
