@@ -1,10 +1,10 @@
-"""The data table: what opening, importing, drawing and mapping cost.
+"""The data table: what opening, importing and drawing cost.
 
-    make peer && make benchmark-data        or: python benchmarks/data.py [--repeat 5] [--only draws …] [--map-gib 8]
+    make peer && make benchmark-data        or: python benchmarks/data.py [--repeat 5] [--only draws …]
 
 The two sides of a row are measured in turn, A B A B …; a ratio is taken pair by pair, and the table gives the median of the pairs
 and their range. A control loop of fixed work runs before and after each measurement. Every side has one thread. Files are in the
-page cache but where the row says otherwise. Results go to `benchmarks/results/data.json` and `data.md`; a run of some rows leaves
+page cache. Results go to `benchmarks/results/data.json` and `data.md`; a run of some rows leaves
 the others as they are.
 """
 
@@ -37,7 +37,7 @@ class Bench:
     """The options of a run, and the files that its processes read."""
 
     def __init__(self, folder: Path, options: argparse.Namespace) -> None:
-        self.folder, self.scale, self.map_gib = folder, options.scale, options.map_gib
+        self.folder, self.scale = folder, options.scale
         self.log = folder / "workers.log"
         os.environ["D3RAY_CACHE"] = str(folder / "cache")
         self.facts: dict[str, Any] = {}  # by group
@@ -140,33 +140,6 @@ def draws(bench: Bench) -> Iterator[list[Row]]:
         ]
 
 
-@contextmanager
-def memory(bench: Bench) -> Iterator[list[Row]]:
-    folder, n = bench.frames("many", bench.amount(150_000), 1), bench.amount(400)
-    with bench.worker() as a, bench.worker() as b:
-        size = b("set_up_training", folder=folder, n=n)["bytes"]
-        a("set_up_training", folder=folder, n=n, growth=int(size / 4))
-        bench.facts["memory"] = f"Memory of its own was limited by the kernel to a quarter of those {size / 2**30:.1f} GiB."
-        limited, free = Side("4 times the allowed memory", lambda: a("train"), n), Side("all in memory", lambda: b("train"), n)
-        yield [Row("DQN on frames, batch 32, 64×64", "updates/s", limited, free)]
-
-
-@contextmanager
-def cold(bench: Bench) -> Iterator[list[Row]]:
-    folder = bench.frames("large", int(bench.map_gib * 2**30 / 7056), max(2, round(bench.map_gib * 4)))
-    with bench.worker() as a:
-        known = a("set_up_cold", folder=folder, batch_size=256)
-        for file in Path(folder).glob("data-*.arrow"):  # all is in the map by now
-            with file.open("rb") as opened:
-                os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        n, reads = bench.amount(20), bench.amount(4_000)
-        a("cold_draw", n=2)
-        label = f"256 frames of a map of {known['bytes'] / 2**30:.1f} GiB, its pages dropped before each draw"
-        drawn = Side("drawn", lambda: a("cold_draw", n=n), round(n * known["pages"]))
-        yield [Row(label, "pages of 4 KiB/s", drawn, Side("random reads", lambda: a("cold_read", n=reads), reads))]
-        bench.facts["cold"] = f"A batch of the large map touches {known['pages']:,.0f} pages of 4 KiB."
-
-
 def write_hopper(file: Path, n: int) -> None:
     """A file with the arrays of D4RL's hopper-medium-v2, as h5py's gzip writes them: noise, which packs as badly."""
     rng = np.random.default_rng(0)
@@ -181,7 +154,8 @@ def write_hopper(file: Path, n: int) -> None:
             out.create_dataset(name, data=np.arange(n) % 1000 == at, compression="gzip")
 
 
-GROUPS = {"open": opening, "ingest": importing, "draws": draws, "memory": memory, "cold": cold}
+GROUPS = {"open": opening, "ingest": importing, "draws": draws}
+CLOSED = ("memory", "cold")  # whose rows are kept: training with less memory than data, draws from a cold map
 
 
 # ---- the page
@@ -203,7 +177,7 @@ def markdown(report: dict[str, Any]) -> str:
         "data",
         table=table(header, rows),
         repeat=report["repeat"],
-        facts="\n".join(str(report["facts"][group]) for group in GROUPS if group in report["facts"]),
+        facts="\n".join(str(report["facts"][group]) for group in (*GROUPS, *CLOSED) if group in report["facts"]),
         machine=f"{there['cpu']}, {there['cores']} cores, {there['memory_gib']} GiB, {there['system']}",
         loads=f"{loads[0]:.2f} to {loads[-1]:.2f}" if loads else "",
         dates=", ".join(dates),
@@ -213,7 +187,7 @@ def markdown(report: dict[str, Any]) -> str:
 
 def merged(new: dict[str, Any], groups: list[str]) -> dict[str, Any]:
     """What was measured now, with the rows of other groups as they are kept."""
-    old, order = kept("data", {"results": [], "facts": {}}), list(GROUPS)
+    old, order = kept("data", {"results": [], "facts": {}}), [*GROUPS, *CLOSED]
     others = [row for row in old["results"] if row["group"] not in groups]
     rows = sorted([*others, *new["results"]], key=lambda row: order.index(row["group"]))
     return {**new, "results": rows, "facts": {**old["facts"], **new["facts"]}}
@@ -239,7 +213,6 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=5, help="measurements a side")
     parser.add_argument("--only", nargs="+", choices=GROUPS, default=[*GROUPS], help="rows to measure")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the usual work; below 1 it is printed only")
-    parser.add_argument("--map-gib", type=float, default=8.0, help="size of the large map; it needs twice that on the disk")
     parser.add_argument("--folder", default=None, help="where files are written; they are deleted at the end")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -250,7 +223,7 @@ def main() -> None:
             report = run(groups, bench, options.repeat)
         except RuntimeError as error:
             sys.exit(f"{error}\n{bench.log.read_text()[-2_000:]}")
-    if options.scale >= 1 and options.map_gib >= 8:
+    if options.scale >= 1:
         report = merged(report, groups)
         keep("data", report, markdown(report))
     print("\n" + markdown(report))

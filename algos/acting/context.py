@@ -32,14 +32,7 @@ from .remembering import RETURN_TO_GO, REWARD, Memory
 
 
 class ContextModule(MemoryModule):
-    """A policy whose memory is its latest steps.
-
-    Args:
-        *arguments: As `PolicyModule`'s.
-        spec: The spaces of the environment.
-        context: T.
-        return_scale: What returns are multiplied by for the networks.
-    """
+    """A policy whose memory is its latest `context` steps; `return_scale` is what returns are multiplied by for the networks."""
 
     def __init__(self, *arguments: Any, spec: Spec, context: int, return_scale: float) -> None:
         super().__init__(*arguments, spec=spec)

@@ -22,16 +22,8 @@ class ForeignOnnxPolicy:
     """A graph with one input, raw observations [B, ...], whose first output is the action, as others write.
 
     Of discrete actions the first output is their numbers, int [B] or [B, 1], or a score for each, floats [B, n], of which the
-    largest counts.
-
-    Args:
-        model: The graph.
-        spec: The spaces that it is to act on.
-        name: For messages.
-
-    Raises:
-        ConfigError: the graph takes several inputs, or observations of another shape than those of `spec`, or these have parts.
-        StorageError: onnxruntime cannot read it.
+    largest counts. `name` is for messages. Raises ConfigError where the graph takes several inputs, or observations of another
+    shape than those of `spec`, or these have parts; StorageError where onnxruntime cannot read it.
     """
 
     frames: int = 1

@@ -15,12 +15,7 @@ Frames = dict[str, Any]
 
 
 class Stacked(Protocol):
-    """A policy that may act on stacks of frames.
-
-    Attributes:
-        spec: The spaces that it acts on, with stacks.
-        frames, frame_padding: How the observations that it was trained on were stacked; 1: they were not.
-    """
+    """A policy that may act on stacks of frames, as those that it was trained on were stacked; `frames` 1: they were not."""
 
     spec: Spec
     frames: int
@@ -40,9 +35,7 @@ def facing(policy: Stacked, shown: Spec) -> Any:
 class FramePolicy:
     """Remembers the latest frames of each environment, so that a policy acts on their stack: what a sampler draws at the same step.
 
-    Args:
-        policy: What acts on stacks.
-        shown: The spaces of the environment, with single frames.
+    `shown` are the spaces of the environment, with single frames.
     """
 
     def __init__(self, policy: Any, shown: Spec) -> None:

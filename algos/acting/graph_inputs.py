@@ -37,14 +37,9 @@ class NoiseInput(Port):
 def numbers(
     seed: int, name: str, decisions: Sequence[int], shape: tuple[int, ...], distribution: Literal["normal", "uniform"]
 ) -> np.ndarray:
-    """float32 [n, *shape]: what environment i draws under a name for its n-th decision.
+    """Draw what each environment i takes under a name for its `decisions`[i]-th decision: float32 [n, *shape].
 
-    Args:
-        seed: Of the policy.
-        name: Of the input.
-        decisions: [n], how many decisions each environment has had.
-        shape: Of one decision's numbers.
-        distribution: Standard normal, or uniform on (0, 1).
+    They are standard normal, or uniform on (0, 1), and a function of the policy's seed, the name, the decision and i.
     """
     key, rows = fold(fold(root_key(seed), "act"), name), list[np.ndarray]()
     for row, decision in enumerate(decisions):

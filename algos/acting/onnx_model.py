@@ -52,18 +52,10 @@ class OnnxModel:
         return tuple(found[name][0 if single else slice(None)] for name in names)
 
     def step(self, x: Any, action: Any, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What follows, drawn: each row from a member drawn anew, as rollouts are.
+        """Draw what follows, each row from a member drawn anew, as rollouts are.
 
-        Args:
-            x: Observations, [B, D].
-            action: Actions, [B, A], or int64 [B].
-            rng: Of the draws.
-
-        Returns:
-            Next observations [B, D], rewards [B], and whether the MDP ended, bool [B].
-
-        Raises:
-            DataError: a shape is wrong or a number is not finite.
+        Takes observations [B, D] and actions [B, A], or int64 [B]; gives next observations, rewards, and whether the MDP ended.
+        Raises DataError where a shape is wrong or a number is not finite.
         """
         inputs, single = self.inputs(x, action)
         noise = inputs[NOISE]

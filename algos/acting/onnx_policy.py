@@ -99,16 +99,9 @@ class RememberingOnnxPolicy(Remembering, OnnxPolicy):  # pyright: ignore[reportI
 
 
 def opened_graph(graph: bytes, about: Mapping[str, Any], threads: int, noun: str = "policy") -> Any:
-    """A session of onnxruntime on the CPU.
+    """Open a graph on the CPU that takes what `about`, the record of its package, names; of a graph alone that names nothing.
 
-    Args:
-        graph: ONNX.
-        about: The record of its package, which names what it takes; of a graph alone it names nothing.
-        threads: Of onnxruntime.
-        noun: What messages call it.
-
-    Raises:
-        StorageError: onnxruntime cannot read it, or it takes other inputs than `about` names.
+    Raises StorageError where onnxruntime cannot read it, or it takes other inputs.
     """
     session = session_of(graph, threads, f"the {noun}'s graph")
     named = {port["name"] for kind in ("inputs", "state_inputs", "noise_inputs") for port in about.get(kind, ())}

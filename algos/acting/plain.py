@@ -11,17 +11,11 @@ from ...data.storage.checks import masked_entries
 
 
 def plain_array(values: Any, what: str) -> np.ndarray:
-    """An array of numbers in this machine's byte order, with steps forward through memory and no wider than 64 bits.
+    """Give numbers as an array in this machine's byte order, with steps forward through memory and no wider than 64 bits.
 
     Objects become the numbers that they are, float128 becomes float64, and unsigned integers beyond a byte signed ones; what is so
-    already is given back as it is.
-
-    Args:
-        values: An array, a tensor, or nested sequences of numbers.
-        what: What a message calls them, as "Observations".
-
-    Raises:
-        DataError: they are no numbers, some are masked or missing, or rows differ in length.
+    already is given back as it is. `what` is what a message calls them, as "Observations". Raises DataError where they are no
+    numbers, some are masked or missing, or rows differ in length.
     """
     array = _array(values, what)
     if isinstance(array, np.ma.MaskedArray):

@@ -29,12 +29,7 @@ Inputs = dict[str, Tensor]
 
 
 class MemoryModule(PolicyModule):
-    """A greedy policy with its scalers inside: inputs by name to the action, and what each part of the memory becomes.
-
-    Args:
-        *arguments: As `PolicyModule`'s.
-        spec: The spaces of the environment.
-    """
+    """A greedy policy with its scalers inside: inputs by name to the action, and what each part of the memory becomes."""
 
     states: tuple[StateInput, ...] = ()
     noise_inputs: tuple[NoiseInput, ...] = ()

@@ -25,14 +25,8 @@ Memory = dict[str, np.ndarray]
 class Remembering:
     """Base of policies whose graph has state inputs; how a torch module or onnxruntime runs it is for subclasses to say.
 
-    Attributes:
-        name: The algorithm's.
-        spec: The spaces of the environment.
-        states: The graph's state inputs.
-        noises: The graph's noise inputs.
-        seed: Of the numbers that those take.
-        target_returns: The returns that are asked for, in the units of the environment's rewards; the first one where there is a
-            choice. Empty: none was ever said.
+    `seed` is that of the numbers which noise inputs take. `target_returns` are the returns that are asked for, in the units of the
+    environment's rewards; the first one where there is a choice, and empty where none was ever said.
     """
 
     name: str
@@ -47,15 +41,10 @@ class Remembering:
         raise NotImplementedError
 
     def start(self, n: int, target_return: float | None = None) -> Memory:
-        """The memory of n environments that have just been reset.
+        """Give the memory of n environments that have just been reset.
 
-        Args:
-            n: How many.
-            target_return: The return that is asked for, in the units of the environment's rewards; None: the first of
-                `target_returns`.
-
-        Raises:
-            ConfigError: there is none, though the policy acts for one; or one was said, and it acts for none.
+        `target_return` is asked for, in the units of the environment's rewards; None: the first of `target_returns`. Raises
+        ConfigError where there is none, though the policy acts for one; or one was said, and it acts for none.
         """
         memory = {s.name: np.full((n, *s.shape[1:]), s.start, s.dtype) for s in self.states}  # pyright: ignore[reportArgumentType, reportCallIssue]
         if self.noises:

@@ -68,11 +68,10 @@ class Generated:
         return self.transitions.following
 
     def open(self, material: Material, learner: Looks) -> GeneratedSource:
-        """The source.
+        """Open the source.
 
-        Raises:
-            ConfigError: there is no model, the policy remembers, or the model was trained on data of another environment.
-            DataError: it is of other spaces.
+        Raises ConfigError where there is no model, the policy remembers, or the model was trained on data of another environment;
+        DataError where it is of other spaces.
         """
         name, given = self.page.name, material.given
         if self.config.dynamics is None and self.taught is None:
@@ -91,13 +90,7 @@ class Generated:
 
 
 class GeneratedSource:
-    """Draws from the data and from what was generated.
-
-    Args:
-        wants: What is wanted.
-        material: The data.
-        learner: Whose policy acts; the model is its guest.
-    """
+    """Draws from the data and from what was generated; the model is a guest of the learner, whose policy acts."""
 
     def __init__(self, wants: Generated, material: Material, learner: Looks) -> None:
         config, rollouts = wants.config, wants.rollouts
@@ -282,17 +275,10 @@ def no_model(name: str) -> str:
 
 
 def check_model(model: Any, spec: Spec, name: str, environment: str | None) -> None:
-    """Warns of a model that is worse than none.
+    """Warn of a model that is worse than none, for a dataset or an environment `name` of spaces `spec`.
 
-    Args:
-        model: The model.
-        spec: The spaces of what it is for: a dataset, or an environment.
-        name: What that is called.
-        environment: Its id, or that of the environment that the data were of; None: it is not known.
-
-    Raises:
-        DataError: the model's spaces are others.
-        ConfigError: its data were of another environment.
+    Raises DataError where the model's spaces are others, ConfigError where its data were of another environment, as far as both are
+    known.
     """
     check_spaces(spec, model.spec, name, "the model of the dynamics")
     if environment and model.environment and family(environment) != family(model.environment):

@@ -25,13 +25,8 @@ class PartlyHeldOut:
     """Transitions whose `extra["held_out"]` is 1 where they are held out, and whose `weight` there is 0.
 
     Weights of the others make up for it, so that a loss is as large as it was. `extra["followed"]` is 0 where the MDP ended and
-    what was seen then was not recorded.
-
-    The setting `holdout` is the share of the episodes, of which at least one is held out; of data of one episode, and of replay
-    buffers, it is that of the transitions.
-
-    Attributes:
-        transitions: What is drawn.
+    what was seen then was not recorded. The setting `holdout` is the share of the episodes, of which at least one is held out; of
+    data of one episode, and of replay buffers, it is that of the transitions.
     """
 
     transitions: Transitions
@@ -42,44 +37,52 @@ class PartlyHeldOut:
         return PartlyHeldOutSource(self, material, learner)
 
 
-class PartlyHeldOutSource:
-    """Draws as the settings say; every seed holds out episodes of its own."""
+class AroundSource:
+    """Draws as the settings say, and changes each batch; what is drawn is a function of the step, so there is no state."""
 
-    def __init__(self, wants: PartlyHeldOut, material: Material, learner: Looks) -> None:
-        self._ordinary: Any = material.ordinary(wants.transitions)
-        rows = [_held_out(material.given, *row) for row in zip(learner.values["holdout"], learner.seeds, strict=True)]
-        held_out = torch.from_numpy(np.stack(rows) if learner.stacked else rows[0]).to(learner.device)
-        self._held_out, self._stacked = held_out.to(learner.dtype), learner.stacked  # [(S,) transitions]
-        self._followed = torch.from_numpy(next_recorded(material.given)).to(learner.device, learner.dtype)  # [transitions]
-        self._weight = (1 - self._held_out) / (1 - self._held_out).mean(-1, keepdim=True)
+    def __init__(self, ordinary: Any) -> None:
+        self._ordinary = ordinary
+
+    def _changed(self, batch: Batch) -> Batch:
+        raise NotImplementedError
 
     def __getattr__(self, name: str) -> Any:
         """What an online run and a mixture ask of a sampler."""
         return getattr(self._ordinary, name)
 
     def sample(self, step: int, size: int | None = None) -> Batch:
-        return self._weighed(self._ordinary.sample(step, size))
+        return self._changed(self._ordinary.sample(step, size))
 
-    def along(self, steps: torch.Tensor) -> list[Batch] | None:
+    def along(self, steps: Tensor) -> list[Batch] | None:
         """The batches of gradient steps [K], as a program of tensors, where the ordinary sampler gives them so."""
         batches = self._ordinary.along(steps)
-        return batches and list(map(self._weighed, batches))
-
-    def _weighed(self, batch: Batch) -> Batch:
-        weight, at = batch.weight, batch.index % self._held_out.shape[-1]
-        held_out, share = (part.gather(-1, at) if self._stacked else part[at] for part in (self._held_out, self._weight))
-        told = {"held_out": held_out, "followed": self._followed[batch.index % len(self._followed)]}
-        return replace(batch, weight=share if weight is None else weight * share, extra={**batch.extra, **told})
+        return batches and list(map(self._changed, batches))
 
     def between_epochs(self, epoch: int) -> None:
         self._ordinary.between_epochs(epoch)
 
     def state(self) -> dict[str, Tensor]:
-        """What is drawn is a function of the step, and what is held out of the seed."""
         return {}
 
-    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """There is nothing to go on from."""
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None: ...
+
+
+class PartlyHeldOutSource(AroundSource):
+    """Says what is held out; every seed holds out episodes of its own."""
+
+    def __init__(self, wants: PartlyHeldOut, material: Material, learner: Looks) -> None:
+        super().__init__(material.ordinary(wants.transitions))
+        rows = [_held_out(material.given, *row) for row in zip(learner.values["holdout"], learner.seeds, strict=True)]
+        held_out = torch.from_numpy(np.stack(rows) if learner.stacked else rows[0]).to(learner.device)
+        self._held_out, self._stacked = held_out.to(learner.dtype), learner.stacked  # [(S,) transitions]
+        self._followed = torch.from_numpy(next_recorded(material.given)).to(learner.device, learner.dtype)  # [transitions]
+        self._weight = (1 - self._held_out) / (1 - self._held_out).mean(-1, keepdim=True)
+
+    def _changed(self, batch: Batch) -> Batch:
+        weight, at = batch.weight, batch.index % self._held_out.shape[-1]
+        held_out, share = (part.gather(-1, at) if self._stacked else part[at] for part in (self._held_out, self._weight))
+        told = {"held_out": held_out, "followed": self._followed[batch.index % len(self._followed)]}
+        return replace(batch, weight=share if weight is None else weight * share, extra={**batch.extra, **told})
 
 
 def _held_out(given: Any, share: float, seed: int) -> np.ndarray:

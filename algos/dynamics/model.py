@@ -70,19 +70,10 @@ class Outcomes:
 
 
 class Model(nn.Module):
-    """The best members of an ensemble, with its scalers inside.
+    """The best members of an ensemble, `best` [n] int64, with its scalers inside.
 
-    Args:
-        network: All members.
-        best: Which of them count, [n] int64.
-        scalers: `observation` and `action`, as far as there are some.
-        reward: Of rewards; None: there is none.
-        termination: A name of `TERMINATIONS`; "learned": as the members say.
-        spec: The raw spaces.
-        environment: The id of the environment that the data were of; None: it is not known.
-
-    Attributes:
-        held_out: The members' mean error on episodes that were held out, and that of the mean of all targets; scaled. 0: unknown.
+    `termination` is a name of `TERMINATIONS`, or "learned": as the members say. `held_out` has the members' mean error on episodes
+    that were held out, and that of the mean of all targets; scaled, and 0 where unknown.
     """
 
     units: Tensor

@@ -17,9 +17,7 @@ _LEAST = 1e-6  # deviation of what never changes
 class Moments(nn.Module):
     """Running mean and deviation of vectors; the first steps count alike, later ones fade.
 
-    Attributes:
-        count: (), steps that were met.
-        mean, square: [n], mean, and mean squared distance from it.
+    `count` () are the steps that were met, `square` [n] the mean squared distance from `mean` [n].
     """
 
     count: Tensor
@@ -52,14 +50,7 @@ class Moments(nn.Module):
 
 
 class RunningModel(Model):
-    """All members of an ensemble that is being trained, of which at any time the best count.
-
-    Args:
-        network: The members.
-        n_elites: How many count, by their errors on what is held out.
-        termination: As `Model`'s.
-        spec: The raw spaces.
-    """
+    """All members of an ensemble that is being trained, of which at any time the `n_elites` best by their held-out errors count."""
 
     def __init__(self, network: EnsembleDynamics, n_elites: int, termination: str, spec: Spec) -> None:
         super().__init__(network, torch.arange(network.members), {}, None, termination, spec, None)

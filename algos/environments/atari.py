@@ -59,12 +59,8 @@ class FireReset(gymnasium.Wrapper[np.ndarray, Any, np.ndarray, Any]):
 class AtariGame(gymnasium.Wrapper[np.ndarray, Any, np.ndarray, Any]):
     """A game of the Arcade Learning Environment that shows single grey frames, [1, size, size] uint8.
 
-    Args:
-        config: Its id, and how it is played.
-        evaluating: Whether episodes are whole games, whatever the config says of lives.
-
-    Raises:
-        ConfigError: a package is missing, or the id is of no Atari game.
+    `evaluating`: episodes are whole games, whatever the config says of lives. Raises ConfigError where a package is missing, or the
+    id is of no Atari game.
     """
 
     def __init__(self, config: Environment, *, evaluating: bool = False) -> None:

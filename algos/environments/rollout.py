@@ -163,24 +163,20 @@ class Rollout:
         return arrays, told
 
     def load_buffer(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """The first half of going on from what `state` gave: the buffer is as it was, unfinished episodes included.
+        """Make the buffer what it was when `state` was called, unfinished episodes included: the first half of going on.
 
-        What is kept about the rows of that buffer, priorities say, is brought back next, before `load_state` may add rows.
-
-        Raises:
-            DataError: the arrays come from a buffer of another capacity, spec or number of environments.
+        What is kept about its rows, priorities say, is brought back next, before `load_state` may add rows. Raises DataError where
+        the arrays come from a buffer of another capacity, spec or number of environments.
         """
         self.buffer.load_state({n.removeprefix("buffer/"): array for n, array in arrays.items() if n.startswith("buffer/")})
 
     def load_state(self, arrays: Mapping[str, np.ndarray], told: Mapping[str, Any], policy: Policy) -> list[int]:
-        """Goes on from what `state` gave, once `load_buffer` has been called.
+        """Go on from what `state` gave, once `load_buffer` has been called.
 
         An environment that was in the middle of an episode is reset with the episode's seed and given its actions again. Where it
         then shows and pays what it did, it stands where it stood. Where it does not, for not all that it does follows from seed and
-        actions, a new episode begins and the old one is cut in the buffer, truncated.
-
-        Returns:
-            The environments whose episode could not be taken up again; a warning names them too.
+        actions, a new episode begins and the old one is cut in the buffer, truncated. Those environments are given back; a warning
+        names them too.
         """
         self.steps, self._finished = int(told["steps"]), [(float(r), int(length)) for r, length in told["finished"]]
         self._return, self._length = np.array(arrays["return"], np.float64), np.array(arrays["length"], np.int64)

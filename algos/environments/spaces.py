@@ -61,14 +61,10 @@ def kind_of(space: Any) -> str:
 def check_spaces(
     shown: Spec, fitted: Spec, name: str, who: str, *, fewer_actions: Literal["shown", "fitted"] | None = None
 ) -> None:
-    """Raises DataError unless observations and actions have the shapes of those that something was fitted on, and images its type.
+    """Raise DataError unless observations and actions have the shapes of those that something was fitted on, and images its type.
 
-    Args:
-        shown: An environment's or a dataset's.
-        fitted: The other's.
-        name: Of the environment or the dataset, for the message.
-        who: What was fitted, for the message.
-        fewer_actions: Which of the two may know fewer discrete actions: a dataset need not have all, nor a policy take them.
+    `shown` are the spaces of an environment or a dataset called `name`, `fitted` those of `who`. `fewer_actions` says which of the
+    two may know fewer discrete actions: a dataset need not have all, nor a policy take them.
     """
     theirs, ours = shapes_of(shown), shapes_of(fitted)
     if fewer_actions and isinstance(shown.action, Discrete) and isinstance(fitted.action, Discrete):

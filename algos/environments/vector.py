@@ -83,14 +83,10 @@ class VectorEnvironment:
         self._low, self._high = (action.low, action.high) if isinstance(self.spec.action, Box) else (None, None)
 
     def reset(self, indices: Iterable[int] | None = None, seeds: Sequence[int] | None = None) -> Any:
-        """Starts new episodes.
+        """Start new episodes in the environments `indices` (None: all), and give what all of them show.
 
-        Args:
-            indices: Which environments; None: all.
-            seeds: One each, in the order of `indices`. None: derived, see the class.
-
-        Returns:
-            Observations of all environments, [n, ...] or a dict of such arrays.
+        Observations are [n, ...] or a dict of such arrays. `seeds` are one each, in the order of `indices`; None: derived, see the
+        class.
         """
         chosen = range(self.n) if indices is None else list(map(int, indices))
         for at, i in enumerate(chosen):
@@ -100,15 +96,11 @@ class VectorEnvironment:
         return self._observation()
 
     def step(self, actions: np.ndarray, indices: Iterable[int] | None = None) -> StepResult:
-        """One step of each environment, or of those in `indices`.
+        """Make one step in each environment, or in those of `indices`.
 
-        Args:
-            actions: Row i is environment i's: integers [n] or [n, 1], or floats [n, *shape], clipped to the bounds of the space.
-                Rows of environments that are not stepped are not looked at, and at the end they may be absent.
-            indices: Which environments; None: all.
-
-        Raises:
-            DataError: an action is NaN, or a reward or a flag is not one number. A reward may be NaN.
+        Row i of `actions` is environment i's: integers [n] or [n, 1], or floats [n, *shape], clipped to the bounds of the space.
+        Rows of environments that are not stepped are not looked at, and at the end they may be absent. Raises DataError where an
+        action is NaN, or a reward or a flag is not one number; a reward may be NaN.
         """
         chosen = range(self.n) if indices is None else indices
         rows = self._raw_actions(np.asarray(actions))

@@ -38,15 +38,10 @@ def can_write_mp4() -> bool:
 
 @contextmanager
 def drawn(environment: Environment, mode: str, max_steps: int | None = None) -> Generator[VectorEnvironment]:
-    """One environment that draws itself.
+    """Make one environment that draws itself: "rgb_array" into arrays, "human" into a window, "ansi" into text.
 
-    Args:
-        environment: Which.
-        mode: "rgb_array" into arrays, "human" into a window, "ansi" into text.
-        max_steps: Of the policy, after which an episode is cut; None: the environment's own limit alone.
-
-    Raises:
-        ConfigError: it cannot be made, or does not draw so.
+    After `max_steps` steps of the policy an episode is cut; None: the environment's own limit alone. Raises ConfigError where it
+    cannot be made, or does not draw so.
     """
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # it greets on stdout
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")  # and looks for a sound card
@@ -74,16 +69,10 @@ def render_modes(environment: Environment) -> tuple[str, ...]:
 
 
 def video_files(output: Path, name: str, episodes: int, *, replace: bool = False) -> list[Path]:
-    """The files of so many episodes.
+    """Name the files of so many episodes: `output` ends in .mp4 or .gif for all in one, else it is a folder for a file of each.
 
-    Args:
-        output: A file ending in .mp4 or .gif for all of them, one after the other; else a folder for a file of each.
-        name: Of the environment, for the files in a folder.
-        episodes: How many.
-        replace: Whether what is there may be written over.
-
-    Raises:
-        ConfigError: another ending, no ffmpeg, or an earlier video.
+    `name` is the environment's, for the files in a folder. Raises ConfigError for another ending, where there is no ffmpeg, or an
+    earlier video and `replace` is not said.
     """
     if output.suffix not in ("", *ENDINGS):
         raise ConfigError(f"{output}: a video ends in {' or '.join(ENDINGS)}, and a folder of videos in nothing.")
@@ -108,22 +97,11 @@ def record(
     epsilon: float = 0.0,
     fps: int | None = None,
 ) -> Evaluation:
-    """Plays episodes, the same ones as `evaluate` does with one environment, and writes what is to be seen of them.
+    """Play the episodes that `evaluate` plays with one environment, and write what is to be seen of them.
 
-    Args:
-        policy: Raw observations in, raw actions out.
-        vector: As `drawn` gives it with "rgb_array".
-        files: One for all episodes, or one for each.
-        name: What errors call the environment.
-        episodes: How many.
-        seed: Decides how they are reset.
-        epsilon: Share of uniform random actions.
-        fps: Pictures a second; None: as many as the environment does steps, else 30. A GIF leaves pictures out beyond 50.
-
-    Raises:
-        ConfigError: the environment cannot draw here.
-        DataError: as `evaluate`.
-        StorageError: a file cannot be written.
+    `vector` is as `drawn` gives it with "rgb_array"; `files` are one for all episodes, or one for each; `fps` None: as many
+    pictures as the environment does steps, else 30. A GIF leaves pictures out beyond 50. Raises ConfigError where the environment
+    cannot draw here, StorageError where a file cannot be written, DataError as `evaluate`.
     """
     rate = fps or round(vector.single.metadata.get("render_fps") or _FPS)
     write: Write | None = None

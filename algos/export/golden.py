@@ -21,16 +21,11 @@ Numbers = tuple[np.ndarray, np.ndarray]
 
 
 def golden_observations(spec: Spec, n: int, scale_shift: Mapping[str, Numbers] = MappingProxyType({}), seed: int = 0) -> Arrays:
-    """`n` raw observations by input name, in the data's types, the same at every call.
+    """Give `n` raw observations by input name, in the data's types, the same at every call.
 
-    They are made up, so that a policy gives away none of the data it learned from: what the scaler brings to standard normal, else
-    uniform within the space's bounds, else standard normal. Of a mask of legal actions half are, and one at least.
-
-    Args:
-        spec: Of the observations.
-        n: How many.
-        scale_shift: Of the observation scalers, by input: scaled = raw · scale + shift.
-        seed: Of the draws.
+    They are made up, so that a policy gives away none of the data it learned from: what the scaler (`scale_shift` by input: scaled
+    = raw · scale + shift) brings to standard normal, else uniform within the space's bounds, else standard normal. Of a mask of
+    legal actions half are, and one at least.
     """
     rng = np.random.default_rng(seed)
     drawn = {name: draw(box, n, rng, scale_shift.get(name)) for name, box in named_inputs(spec).items()}
@@ -46,14 +41,9 @@ def golden_memory(
     scale_shift: Mapping[str, Numbers],
     action: Leaf,
 ) -> Arrays:
-    """Memories of a policy that looks back, somewhere in their episodes, the same at every call.
+    """Give memories of a policy that looks back, somewhere in their episodes, the same at every call.
 
-    Args:
-        space: Of the observations.
-        states: The parts of the memory.
-        started: Memories at an episode's start, of as many rows as are wanted.
-        scale_shift: Of the observation scalers, by input.
-        action: The action space.
+    `started` are memories at an episode's start, of as many rows as are wanted; `scale_shift` is `golden_observations`'.
     """
     rng = np.random.default_rng(2)
     drawn = {"reward": rng.standard_normal(started["reward"].shape).astype(np.float32)}
@@ -141,12 +131,10 @@ def check_golden(
     outputs: Sequence[str] = ("action",),
     did: str = "act as the policy did",
 ) -> None:
-    """Compares `act`, from inputs by name to actions, with golden arrays named `batch_1/observation`, `batch_1/action`, ….
+    """Compare `act`, from inputs by name to actions, with golden arrays named `batch_1/observation`, `batch_1/action`, ….
 
-    Where there are several outputs `act` gives a tuple of them; `did` says in messages what is compared.
-
-    Raises:
-        StorageError: an output is off by more than `tolerance`.
+    Where there are several outputs `act` gives a tuple of them; `did` says in messages what is compared. Raises StorageError where
+    an output is off by more than `tolerance`.
     """
     for n in BATCHES:
         arrays = {name.removeprefix(f"batch_{n}/"): array for name, array in golden.items() if name.startswith(f"batch_{n}/")}

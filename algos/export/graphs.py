@@ -154,18 +154,11 @@ def _copied(policy: Policy, used: list[str], dtype: torch.dtype | None) -> Porta
 def with_golden(
     module: PortableModule, exact: PortableModule, drawn: Arrays, live: Callable[[Arrays], Any], **about: Any
 ) -> Portable:
-    """A module ready to be written, with golden observations and actions.
+    """Make a module ready to be written, with golden observations and actions.
 
-    Args:
-        module: What acts.
-        exact: The same in float64.
-        drawn: Observations by input name, eight times as many as are kept.
-        live: Actions of the policy that `module` was made from, as its algorithm gives them.
-        **about: Further arguments of `Portable`, as `states` and `options` of a policy with a memory.
-
-    Raises:
-        ConfigError: actions are not finite.
-        StorageError: `module` does not act as `live` does.
+    `exact` is the same in float64; `drawn` are observations by input name, eight times as many as are kept; `live` gives the
+    actions of what `module` was made from. Further arguments are `Portable`'s. Raises ConfigError where actions are not finite,
+    StorageError where `module` does not act as `live` does.
     """
     empty = Portable(module, {}, 0.0, **about)
     names, n_answers, noun = empty.outputs, len(empty.answers), empty.noun

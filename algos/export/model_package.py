@@ -50,14 +50,10 @@ def read_model_record(folder: str | Path) -> ModelRecord:
 
 
 def read_model(folder: str | Path, threads: int = 1) -> OnnxModel:
-    """The model of a package, through onnxruntime alone, once it has met its golden outputs.
+    """Read the model of a package, through onnxruntime alone, once it has met its golden outputs.
 
-    Args:
-        folder: The package.
-        threads: Of onnxruntime.
-
-    Raises:
-        StorageError: it is no package, not whole or changed (the file is named), or it answers otherwise than when it was written.
+    Raises StorageError where it is no package, not whole or changed (the file is named), or answers otherwise than when it was
+    written.
     """
     parts, record = read_whole(folder, MODEL, ModelRecord)
     model = OnnxModel(parts["model.onnx"], record.model_dump(mode="json"), threads)

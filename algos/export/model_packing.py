@@ -54,11 +54,10 @@ class Predicts(ByName, nn.Module):
 
 
 def portable_model(algorithm: Any) -> Portable:
-    """The model of a trained `ProbabilisticEnsemble`, taken out of what trains it, with golden inputs and outputs.
+    """Take the model of a trained `ProbabilisticEnsemble` out of what trains it, with golden inputs and outputs.
 
-    It computes in float32, also what was trained in float64, for which onnxruntime has no softplus.
-
-    Raises ConfigError where it has not been trained, or does not say when the MDP ends.
+    It computes in float32, also what was trained in float64, for which onnxruntime has no softplus. Raises ConfigError where it has
+    not been trained, or does not say when the MDP ends.
     """
     model: Model = algorithm.model()
     copies = (copy.deepcopy(model).to("cpu", dtype) for dtype in (torch.float32, torch.float64))
@@ -86,18 +85,9 @@ def write_model_package(
     environment: Environment | str | None = None,
     run: str | None = None,
 ) -> ModelRecord:
-    """Writes the model of a trained `ProbabilisticEnsemble` as a model package, in place of an earlier package at `folder`.
+    """Write the model of a trained `ProbabilisticEnsemble` as a model package, in place of an earlier package at `folder`.
 
-    Args:
-        algorithm: Trained.
-        folder: Where it will stand; written aside and renamed.
-        dataset: What it was trained on; None: the dataset that `fit` has noted.
-        environment: Whose dynamics they are; None: the dataset's environment.
-        run: Which run made it, for the graph's metadata.
-
-    Raises:
-        ConfigError: it has not been trained, or does not say when the MDP ends.
-        StorageError: the place cannot be written or holds something else, or the graph does not answer as the model does.
+    Arguments and errors are those of `packing.write_package`.
     """
     made, fit, noted = portable_model(algorithm), algorithm.fitted, algorithm.fitted.sources.data
     model = cast("Predicts", made.module).model
@@ -119,11 +109,9 @@ def write_model_package(
 
 
 def read_torch_model(folder: str | Path, device: AnyDevice = "cpu") -> Any:
-    """The `ProbabilisticEnsemble` of a package: for others to learn in, to write it in another form, or to look inside.
+    """Read a package's `ProbabilisticEnsemble`, for others to learn in, to write in another form, or to look inside.
 
-    Raises:
-        StorageError: it is no package, not whole or changed.
-        ConfigError: the algorithm is not known here.
+    Raises StorageError where it is no package, not whole or changed; ConfigError where the algorithm is not known here.
     """
     parts, record = read_whole(folder, MODEL, ModelRecord)
     algorithm = unweighted(record, device)

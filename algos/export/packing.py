@@ -80,20 +80,10 @@ def write_portable(
     run: str | None = None,
     **about: Any,
 ) -> PolicyRecord:
-    """Writes a policy that was made portable, whoever trained it, as a policy package.
+    """Write a policy that was made portable, whoever trained it, as a policy package.
 
-    Args:
-        policy: What acts.
-        folder: Where it will stand; written aside and renamed.
-        data: `name` and `fingerprint` of what it was trained on.
-        environment: Where it acts.
-        run: As for `write_package`.
-        **about: Further fields of the record: `algorithm`, `config`, `seed`, `step`, `dtype`, `networks`, `frames`,
-            `frame_padding`, `scalers`.
-
-    Raises:
-        ConfigError: the policy cannot be exported.
-        StorageError: the place cannot be written or holds something else, or the graph does not act as the policy does.
+    `data` has `name` and `fingerprint` of what it was trained on; further fields are the record's: `algorithm`, `config`, `seed`,
+    `step`, `dtype`, `networks`, `frames`, `frame_padding`, `scalers`. Else as `write_package`.
     """
     record = PolicyRecord(**about, **described(policy, data, environment), state_inputs=policy.states, options=dict(policy.options))
     write_parts(Path(folder), KIND, contents(policy, record, policy.module.state_dict(), run))
@@ -139,11 +129,9 @@ def told(seed: int, step: int, data: DataRecord | None, environment: Environment
 
 
 def read_torch_policy(folder: str | Path, device: AnyDevice = "cpu") -> Policy:
-    """The policy of a package as torch modules: to write it in another form, or to look inside.
+    """Read the policy of a package as torch modules, to write it in another form, or to look inside.
 
-    Raises:
-        StorageError: as for `read_package`.
-        ConfigError: the algorithm is not known here.
+    Raises StorageError as `read_package`, ConfigError where the algorithm is not known here.
     """
     parts, record = read_whole(folder, KIND, PolicyRecord)
     algorithm = unweighted(record, device)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy import stats
 from torch import Tensor
 
 from ...data.batch import Batch
@@ -81,7 +82,9 @@ def estimate_behaviour(dataset: Dataset, *, model: Algorithm | None = None, fold
     return Behaviour(
         log_prob,
         fit=float(log_prob.mean()),
-        baseline=_frequencies(done) if discrete else _normal(done),
+        baseline=-float(
+            stats.entropy(np.bincount(done)) if discrete else stats.norm(scale=np.maximum(done.std(0), 1e-12)).entropy().sum()
+        ),
         calibration=_calibration(probabilities, done) if discrete else None,
     )
 
@@ -109,17 +112,6 @@ def _log_probs(model: Algorithm, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         affine, density = fit.scaling.action_affine, found.log_prob(action).double().cpu()
         stretch = 0.0 if affine is None else affine.scale.abs().log().expand(action.shape[-1]).sum().double().cpu()
         return density + stretch, torch.zeros(len(density), 0), batch.action.double().cpu()
-
-
-def _frequencies(actions: np.ndarray) -> float:
-    share = np.bincount(actions) / len(actions)
-    return float((share[share > 0] * np.log(share[share > 0])).sum())
-
-
-def _normal(actions: np.ndarray) -> float:
-    """Mean log density of the normal distribution with the data's mean and deviation, entry by entry."""
-    spread = np.maximum(actions.std(0), 1e-12)
-    return float(-(0.5 + 0.5 * np.log(2 * np.pi) + np.log(spread)).sum())
 
 
 def _calibration(probabilities: np.ndarray, actions: np.ndarray) -> float:

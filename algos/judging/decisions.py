@@ -33,12 +33,9 @@ _EPISODES = 512  # episodes that a policy with a memory goes through side by sid
 
 @dataclass(frozen=True)
 class Decisions:
-    """Raw actions of a policy in a dataset of N steps and E episodes: [A] floats each, or int64.
+    """Raw actions of a policy in a dataset of N steps and E episodes of `steps` [E]: [A] floats each, or int64.
 
-    Attributes:
-        taken: At each step's observation, [N, ...].
-        closing: At the observation that each episode ended with, [E, ...].
-        steps: Of each episode, [E].
+    `taken` [N, ...] are those at each step's observation, `closing` [E, ...] those at the observation that an episode ended with.
     """
 
     taken: np.ndarray
@@ -60,17 +57,11 @@ class Decisions:
 
 
 def policy_of(given: Any, spec: Spec) -> Any:
-    """What acts: of an algorithm its greedy policy, of a path what is there.
+    """Open what acts on the spaces of `spec`: of an algorithm its greedy policy, of a path or URI what is there.
 
-    Args:
-        given: An algorithm that was trained, what `Algorithm.policy()` gives, or the path or URI of a saved algorithm, a policy
-            package or an ONNX file of anyone's (see `ForeignOnnxPolicy`).
-        spec: The spaces that it is to act on.
-
-    Raises:
-        ConfigError: it is none of these, or an algorithm without a policy.
-        DataError: it acts on other spaces.
-        StorageError: a file is missing or damaged.
+    `given` is a trained algorithm, what `Algorithm.policy()` gives, or the place of a saved algorithm, a policy package or an ONNX
+    file (see `ForeignOnnxPolicy`). Raises ConfigError where it is none of these, or has no policy; DataError where it acts on other
+    spaces; StorageError where a file is missing or damaged.
     """
     policy = _opened(given, spec)
     if not hasattr(policy, "step"):
@@ -104,16 +95,10 @@ def _read(path: Path, spec: Spec) -> Any:
 
 
 def decisions(policy: Any, dataset: Dataset) -> Decisions:
-    """What a policy would have done at every observation of a dataset.
+    """Ask a policy, as `policy_of` gives it, for its action at every observation of a dataset.
 
-    One with a memory is led along the episodes as they were recorded: it is told what was done and the rewards that came.
-
-    Args:
-        policy: As `policy_of` gives it.
-        dataset: Its episodes, in their order.
-
-    Raises:
-        DataError: an action is no finite number, there is none of its number, or it was not legal.
+    One with a memory is led along the episodes as they were recorded: it is told what was done and the rewards that came. Raises
+    DataError where an action is no finite number, there is none of its number, or it was not legal.
     """
     steps = np.asarray(dataset.episodes.steps, np.int64)
     sampler = TransitionSampler(

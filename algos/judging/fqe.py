@@ -43,6 +43,7 @@ from ...data.spec import Spec, as_recorded, space_columns
 from ..config import Bounds, ContinuousConfig, Preset
 from ..critics import Critics, CriticsConfig
 from ..definition import LossValue, Network, Verbs, due, loss, transitions
+from ..dynamics.held_out import AroundSource
 from ..learning.scaling import Scaling
 from ..losses.td import td_loss
 from ..nets import Hyper, Nets
@@ -172,13 +173,13 @@ class Following:
         return FollowingSource(self, material, learner)
 
 
-class FollowingSource:
-    """Draws as the settings say. Of a dataset the policy was asked beforehand, of a buffer it is asked at every draw."""
+class FollowingSource(AroundSource):
+    """Says what the policy would do next: of a dataset it was asked beforehand, of a buffer it is asked at every draw."""
 
     def __init__(self, wants: Following, material: Material, learner: Looks) -> None:
         given, config = material.given, wants.config
         self._policy, self._space = wants.page.acts_by(given.spec), given.spec.action
-        self._ordinary: Any = material.ordinary(wants.transitions)
+        super().__init__(material.ordinary(wants.transitions))
         self._images = {name: leaf.dtype for name, leaf in space_columns(given.spec.observation).items() if leaf.dtype == "uint8"}
         self._scaling = Scaling(config, given.spec, learner.dtype, learner.device)
         self._known: Tensor | None = None
@@ -188,34 +189,15 @@ class FollowingSource:
         elif self._policy.start(1) is not None:
             raise ConfigError(f"{wants.page.name} judges a policy that remembers by datasets alone: a buffer draws single steps.")
 
-    def __getattr__(self, name: str) -> Any:
-        """What an online run and a mixture ask of a sampler."""
-        return getattr(self._ordinary, name)
-
-    def sample(self, step: int, size: int | None = None) -> Batch:
-        batch = self._ordinary.sample(step, size)
+    def _changed(self, batch: Batch) -> Batch:
         if self._known is not None:
-            return self._followed(batch)
+            return batch.with_extra(following=self._known[batch.index])
         shape = batch.index.shape
         action = self._policy.predict(self._raw(batch.next_observation, "observation", len(shape)))
         return batch.with_extra(following=self._scaling.action(as_recorded(self._space, action)).unflatten(0, shape))
 
     def along(self, steps: Tensor) -> list[Batch] | None:
-        """The batches of gradient steps [K], as a program of tensors; None: of a buffer, where the policy is asked."""
-        batches = None if self._known is None else self._ordinary.along(steps)
-        return batches and list(map(self._followed, batches))
-
-    def _followed(self, batch: Batch) -> Batch:
-        assert self._known is not None
-        return batch.with_extra(following=self._known[batch.index])
-
-    def between_epochs(self, epoch: int) -> None:
-        self._ordinary.between_epochs(epoch)
-
-    def state(self) -> dict[str, Tensor]:
-        return {}
-
-    def load_state(self, tensors: Mapping[str, Tensor]) -> None: ...
+        return None if self._known is None else super().along(steps)
 
     def _raw(self, seen: Any, column: str, axes: int) -> Any:
         """Observations as they were shown, [B, ...]."""

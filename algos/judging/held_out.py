@@ -84,25 +84,15 @@ class HeldOut:
     def _looking_back(self, fit: Fit) -> dict[str, float]:
         """The same of the last step of stretches of episodes, each acted on with what came before and the return that followed."""
         batch: Any = self._fixed(fit)
-        module, last = policy_module(fit), batch.action[:, -1]
         action = self._unrolled(fit, batch) if memories(fit.ports) else fit.algorithm.act(fit.nets(), batch.seen, {}, {})[0]
-        if not action.is_floating_point():
-            return {"action_match": float((action == last).double().mean())}
-        scaler = fit.scaling.action_affine
-        done = last if scaler is None else scaler.reverse(last)
-        return {"action_error": float((module.raw(action) - done).double().square().mean())}
+        return _compared(fit, action, batch.action[:, -1])
 
     def _remembered(self, fit: Fit) -> dict[str, float]:
         """The same of steps of sub-sequences, each acted on with those of its sub-sequence that came before."""
         batch: Any = self._fixed(fit)
         there = steps_there(batch.observation)
         assert there is not None
-        action, done = fit.algorithm.act(fit.nets(), batch.observation, {}, {})[0][there], batch.action[there]
-        if not action.is_floating_point():
-            return {"action_match": float((action == done).double().mean())}
-        scaler = fit.scaling.action_affine
-        done = done if scaler is None else scaler.reverse(done)
-        return {"action_error": float((policy_module(fit).raw(action) - done).double().square().mean())}
+        return _compared(fit, fit.algorithm.act(fit.nets(), batch.observation, {}, {})[0][there], batch.action[there])
 
     def _unrolled(self, fit: Fit, batch: Any) -> Tensor:
         """The action at the last step of stretches, of a policy that is handed its memory; padding leaves the memory as it is."""
@@ -144,15 +134,17 @@ class HeldOut:
         self._drawn.clear()
 
 
-def fit_while_better(model: Algorithm, train: Dataset, error: Callable[[], float], n_steps: int) -> None:
-    """Fits a model until an error has not fallen for some looks, and leaves it as it was where that was smallest.
+def _compared(fit: Fit, action: Tensor, done: Tensor) -> dict[str, float]:
+    """Compare what networks would do with what was done, both as the networks have it."""
+    if not action.is_floating_point():
+        return {"action_match": float((action == done).double().mean())}
+    scaler = fit.scaling.action_affine
+    raw = done if scaler is None else scaler.reverse(done)
+    return {"action_error": float((policy_module(fit).raw(action) - raw).double().square().mean())}
 
-    Args:
-        model: Untrained.
-        train: What it learns from.
-        error: Of the model as it is, on other data.
-        n_steps: Gradient steps at most.
-    """
+
+def fit_while_better(model: Algorithm, train: Dataset, error: Callable[[], float], n_steps: int) -> None:
+    """Fit `model` until `error` has not fallen for some looks, and leave it as it was where that was smallest."""
     least, since, best = math.inf, 0, None
     for _ in model.fitter(train, n_steps, min(_LOOK, n_steps), show_progress=False):
         now, since = error(), since + 1

@@ -36,14 +36,10 @@ TIMES = 2000  # resamples
 def interval_of(
     statistic: Statistic, kind: Kind, *, level: float = LEVEL, bounds: Interval | None = None, times: int = TIMES
 ) -> Interval | None:
-    """The interval of an estimate; None where that kind holds for means only, and it is none.
+    """Give an estimate's interval of a `kind`, which holds the truth in the share `level`; None where it is for means only.
 
-    Args:
-        statistic: The estimate.
-        kind: One of `KINDS`.
-        level: How often the truth shall be within.
-        bounds: a and b of the last two. None: the smallest and largest value seen, with which they promise less than they say.
-        times: Resamples of the first two.
+    `bounds` are a and b of the last two kinds; None: the smallest and largest value seen, with which they promise less than they
+    say. `times` are the resamples of the first two.
     """
     match kind:
         case "bootstrap":

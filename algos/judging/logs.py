@@ -59,13 +59,7 @@ class Logs:
 
     @classmethod
     def of(cls, dataset: Dataset, policy_log_prob: np.ndarray | None, **more: Any) -> Logs:
-        """Those of a dataset, in the order of its episodes; `log_prob` is its column of that name, where none is given.
-
-        Args:
-            dataset: The logs; only three columns are read.
-            policy_log_prob: As the attribute.
-            **more: Further attributes.
-        """
+        """Take those of a dataset in the order of its episodes; `log_prob` is its column where none is given."""
         if LOG_PROB not in more and has_column(dataset, LOG_PROB):
             more = {**more, LOG_PROB: logged(dataset, LOG_PROB)}
         about: dict[str, Any] = {"policy_log_prob": policy_log_prob, "discrete": dataset.spec.action_kind != "continuous", **more}

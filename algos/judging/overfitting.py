@@ -38,11 +38,10 @@ class Stop:
 
 
 def stop_here(metrics: Mapping[str, Curve], n_steps_per_epoch: int | None = None) -> Stop | None:
-    """Where a run should have ended, with the evidence; None where there is none.
+    """Give where a run should have ended, with the evidence; None where there is none.
 
-    Args:
-        metrics: Of one seed: `evaluation/return`, or without any `holdout/td_error` and `train/td_error`; values, if there are any.
-        n_steps_per_epoch: Names the epoch too.
+    `metrics` of one seed are `evaluation/return`, or without any `holdout/td_error` and `train/td_error`; values, if there are any.
+    `n_steps_per_epoch` lets the sentence name the epoch too.
     """
     if len(_finite(metrics.get(RETURNS, {}))[0]) >= FEWEST:
         fall = _fall(metrics[RETURNS], 1)

@@ -274,13 +274,7 @@ def evaluate_on_environment(
 
 
 def dynamics_observation_prediction_error_scorer(dynamics: Any, episodes: Data, window_size: int | None = 1024) -> float:
-    """-E[‖s' - ŝ'‖²], of the mean that a model of the dynamics expects; MET-12 of d3rlpy's manual of 2020.
-
-    Args:
-        dynamics: A trained `ProbabilisticEnsemble`.
-        episodes: As `Scorer`'s.
-        window_size: Transitions that are looked at together.
-    """
+    """-E[‖s' - ŝ'‖²], of the mean that a trained `ProbabilisticEnsemble` expects; MET-12 of d3rlpy's manual of 2020."""
     return -_of_model(dynamics, episodes, window_size, lambda found, step: (found[0] - step.next_observation).square().sum(-1))
 
 

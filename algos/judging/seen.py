@@ -48,12 +48,8 @@ class Steps(NamedTuple):
 class Seen:
     """Transitions, and what an algorithm does and thinks there: each worked out when it is first asked for, and once.
 
-    Args:
-        fit: Of one seed.
-        act: Its policy, see `own_policy`.
-        batch: Observations and actions unscaled, rewards scaled, as `open_transitions` gives them.
-        key: Address of the random numbers of a policy that always draws.
-        steps: Where they stand in their episodes, where that is asked for.
+    `batch` has observations and actions unscaled and rewards scaled, as `open_transitions` gives them; `key` is the address of the
+    random numbers of a policy that always draws.
     """
 
     def __init__(self, fit: Fit, act: Act, batch: Batch, key: Tensor, steps: Steps | None = None) -> None:
@@ -130,14 +126,10 @@ def _policy(algorithm: Estimator) -> Act:
 
 
 def open_transitions(fit: Fit, data: Recording, *, blind: bool) -> TransitionSampler:
-    """Transitions by their numbers, as many frames stacked as the algorithm sees, with its discount and its scaled rewards.
+    """Open transitions by number, with as many frames, the discount and the scaled rewards that `fit` learns from.
 
-    Observations and actions are left as they are. Rows are read where they lie, some at a time.
-
-    Args:
-        fit: Whose.
-        data: Where they lie.
-        blind: Whether the last step of a recording that was cut, and does not say what came next, is among them.
+    Observations and actions are left as they are; rows are read where they lie, some at a time. `blind`: whether the last step of a
+    recording that was cut, and does not say what came next, is among them.
     """
     kind = sampling(fit.config)
     return TransitionSampler(
@@ -156,17 +148,10 @@ def open_transitions(fit: Fit, data: Recording, *, blind: bool) -> TransitionSam
 
 
 def walk(algorithm: Estimator, data: Data, size: int = 1024, *, first: bool = False) -> Iterator[Seen]:
-    """Every transition of some data in order, `size` at a time, of which alone rows are read.
+    """Go through every transition of some data in order, `size` at a time, of which alone rows are read.
 
-    Args:
-        algorithm: Fitted; one that acts on single observations.
-        data: Whose spaces are those that it was fitted on.
-        size: Transitions at once.
-        first: Whether only the first step of each episode is wanted.
-
-    Raises:
-        ConfigError: the algorithm is not trained, has no policy or one that looks back, or `size` is below 1.
-        DataError: the data are empty, or have other spaces.
+    `first`: only the first step of each episode. Raises ConfigError where the algorithm is not trained, has no policy or one that
+    looks back, or `size` is below 1; DataError where the data are empty, or have other spaces than those that it was fitted on.
     """
     if size < 1:
         raise ConfigError(f"window_size is {size}; it counts transitions that are looked at together.")

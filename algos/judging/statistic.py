@@ -27,12 +27,9 @@ _FEWEST = 50
 class Statistic:
     """An estimate; θ of each unit counted once is its value.
 
-    Attributes:
-        numerators: A, [units, columns].
-        denominators: B, [units, columns], not negative. A column whose denominators sum to 0 adds nothing.
-        values: [E], where the estimate is the mean of one value an episode; else None.
-        ess: Kish's effective number of episodes behind the weights; None: no weights.
-        setting: What was chosen by the data, by name.
+    `numerators` A and `denominators` B, which are not negative, are [units, columns]; a column whose denominators sum to 0 adds
+    nothing. `values` [E] are there where the estimate is the mean of one value an episode, `ess` where there are weights: Kish's
+    effective number of episodes. `setting` is what was chosen by the data, by name.
     """
 
     numerators: np.ndarray

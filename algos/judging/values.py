@@ -53,12 +53,9 @@ def mean_of(several: Sequence[PolicyValues]) -> PolicyValues:
 
 
 def policy_values(fqe: Algorithm, dataset: Dataset, policy: Decisions) -> PolicyValues:
-    """Values of a dataset's steps.
+    """Value a dataset's steps by an FQE that was trained on the judged policy; `policy` is what that would have done there.
 
-    Args:
-        fqe: Trained on the judged policy; a scaler that shifts its rewards is undone of episodes of one step alone.
-        dataset: Its episodes, in their order.
-        policy: What the policy would have done there.
+    A scaler that shifts rewards is undone of episodes of one step alone.
     """
     steps = policy.steps
     total, last = int(steps.sum()), np.cumsum(steps) - 1
@@ -94,13 +91,10 @@ def is_one_step(dataset: Dataset) -> bool:
 
 
 def one_step_values(make: Callable[[], Algorithm], dataset: Dataset, policy: Decisions, n_steps: int) -> PolicyValues:
-    """Q and V of a policy, from the model with the smallest error on the episodes that it values.
+    """Give Q and V of a policy, from the model with the smallest error on the episodes that it values.
 
-    Args:
-        make: An untrained FQE of the policy.
-        dataset: Episodes of one step, two or more.
-        policy: What it would have done there.
-        n_steps: Gradient steps of a model, at most.
+    `make` makes an untrained FQE of the policy, which is trained for `n_steps` at most; the dataset has two or more episodes of one
+    step.
     """
     fold, n = groups(dataset.n_episodes, FOLDS), dataset.n_episodes
     q_value, value = np.zeros(n), np.zeros(n)

@@ -34,13 +34,10 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Weights:
-    """What acts, at a gradient step: all that an actor's copy of the policy lacks.
+    """What acts at a gradient step: all that an actor's copy of the policy lacks.
 
-    Attributes:
-        step: The gradient step.
-        tensors: Parameters and buffers by network and name, on the CPU.
-        coefficients: Settings that are floats.
-        observation_scaler: As it is by then, for it may follow what was seen; None: there is none.
+    `tensors` are parameters and buffers by network and name, on the CPU; `observation_scaler` is as it is by then, for it may
+    follow what was seen.
     """
 
     step: int
@@ -104,16 +101,10 @@ class Round:
 
 @dataclass(frozen=True)
 class Part:
-    """What an actor is made of: its share of the environments, and the policy that acts there.
+    """What an actor is made of: its share of the environments, and the unfitted algorithm on the CPU that acts there.
 
-    Attributes:
-        environment: An id, an `Environment` or a factory.
-        n_envs: How many of them.
-        seed: Of resets, of the explorer and of random actions.
-        algorithm: Unfitted, and on the CPU.
-        config, spec: Of the fit.
-        explorer, random_steps: As `Rollout`'s.
-        steps: T, of a round.
+    `seed` is that of resets, the explorer and random actions; `explorer` and `random_steps` are `Rollout`'s; `steps` are T, of a
+    round.
     """
 
     environment: str | Environment | Callable[[], Any]

@@ -14,20 +14,13 @@ BEST = "best"
 
 
 class BestSoFar:
-    """Writes the algorithm, a folder that `d3ray.load` opens, whenever a metric is larger than it ever was.
+    """Writes the algorithm to the run's `folder`/best, which `d3ray.load` opens, whenever a metric is larger than it ever was.
 
     What was noted is in the folder itself. So a run that is gone on from compares with what it had; epochs that it does once more
     give the same values, which are not larger, and leave the folder as it is.
 
-    Args:
-        folder: The run's; `best` in it is written.
-        metric: An evaluator's name and its metric's, as "evaluation/return".
-        evaluators: Names of the run's evaluators.
-        resumed: Whether the run goes on.
-
-    Raises:
-        ConfigError: there is no such evaluator, or the run's best was chosen by another metric.
-        StorageError: what is there cannot be read.
+    Raises ConfigError where `evaluators` has none of the metric's ("evaluation/return"), or the best was chosen by another metric;
+    StorageError where what is there cannot be read.
     """
 
     def __init__(self, folder: Path, metric: str, evaluators: Iterable[str], *, resumed: bool) -> None:

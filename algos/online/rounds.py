@@ -23,13 +23,8 @@ _PLAIN = ("action", "reward", "terminated", "truncated")
 class RoundsRollout(Rollout):
     """Fills a replay buffer with what actors did; environments 0 … n/A - 1 are the first's, and so on.
 
-    Args:
-        vector: One environment, whose spaces theirs are.
-        buffer: Has as many rings as they have environments together.
-        explorer: As `Rollout`'s, and so is `seed`.
-        open: Sets the actors to work; called when they are first needed.
-        fit: What acts.
-        ahead: Whether a round is asked for before the one before it is learned from.
+    `vector` is one environment, whose spaces theirs are; `open` sets the actors to work when they are first needed; `ahead` says
+    whether a round is asked for before the one before it is learned from.
     """
 
     def __init__(

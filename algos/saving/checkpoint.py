@@ -39,17 +39,10 @@ def write_checkpoint(
     parts: Mapping[str, bytes] | None = None,
     before_rename: Callable[[], None] | None = None,
 ) -> None:
-    """Writes a checkpoint at `folder`, replacing one that is there.
+    """Write tensors, `meta` (strict JSON) and further parts as a checkpoint at `folder`, replacing one that is there.
 
-    Args:
-        folder: Where it will stand.
-        tensors: What is kept, by name.
-        meta: What is kept beside them; strict JSON.
-        parts: Further files by name.
-        before_rename: Called when everything is on the disk and nothing is in place yet; what it raises leaves no checkpoint.
-
-    Raises:
-        StorageError: the disk is full, the place cannot be written, or holds something else. Nothing is left behind.
+    `before_rename` is called when everything is on the disk and nothing is in place yet; what it raises leaves no checkpoint.
+    Raises StorageError where the disk is full, or the place cannot be written or holds something else. Nothing is left behind.
     """
     from safetensors.torch import save
 
@@ -62,11 +55,10 @@ def write_checkpoint(
 
 
 def read_checkpoint(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, bytes]]:
-    """Tensors, meta and further parts of a checkpoint.
+    """Read tensors, meta and further parts of a checkpoint.
 
-    Raises:
-        DamagedError: it is not there, not whole, or was changed.
-        StorageError: it cannot be read, or is of a newer format.
+    Raises DamagedError where it is not there, not whole, or was changed; StorageError where it cannot be read, or is of a newer
+    format.
     """
     from safetensors.torch import load  # of torch, which a command that only looks at names need not import
 

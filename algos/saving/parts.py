@@ -38,16 +38,10 @@ class Kind:
 
 
 def write_parts(folder: Path, kind: Kind, parts: Mapping[str, bytes], before_rename: Callable[[], None] | None = None) -> None:
-    """Writes the parts at `folder`, in place of an earlier folder of the same kind that is there.
+    """Write the parts, by file name, at `folder`, in place of an earlier folder of the same kind that is there.
 
-    Args:
-        folder: Where it will stand.
-        kind: Goes into the manifest.
-        parts: Contents by file name.
-        before_rename: Called when everything is on the disk and nothing is in place yet; what it raises leaves nothing behind.
-
-    Raises:
-        StorageError: the disk is full, the place cannot be written, or something else stands there. Nothing is left behind.
+    `before_rename` is called when everything is on the disk and nothing is in place yet; what it raises leaves nothing behind.
+    Raises StorageError where the disk is full, the place cannot be written, or something else stands there. Nothing is left behind.
     """
     if folder.is_file() or (folder.is_dir() and not _may_replace(folder, kind, parts)):
         raise StorageError(f"{folder} holds something else than a {kind.noun}, which would be lost: choose another place.")
@@ -93,11 +87,10 @@ def rename_parts(folder: Path) -> list[str]:
 
 
 def read_manifest(folder: Path, kind: Kind) -> dict[str, Any]:
-    """The manifest.
+    """Read the manifest.
 
-    Raises:
-        DamagedError: there is none, or it is not JSON.
-        StorageError: it cannot be read, or is of another kind or a newer version.
+    Raises DamagedError where there is none, or it is not JSON; StorageError where it cannot be read, or is of another kind or a
+    newer version.
     """
     try:
         if (written := _read(folder / MANIFEST)) is None:
@@ -123,11 +116,9 @@ def _without_manifest(folder: Path, kind: Kind) -> str:
 
 
 def read_parts(folder: Path, kind: Kind) -> dict[str, bytes]:
-    """Every part by name.
+    """Read every part by name.
 
-    Raises:
-        DamagedError: it is not there, not whole, or was changed; the part is named.
-        StorageError: it cannot be read, or is of another kind or a newer version.
+    Raises DamagedError, which names the part, where it is not there, not whole, or was changed; StorageError as `read_manifest`.
     """
     contents: dict[str, bytes] = {}
     for name, part in read_manifest(folder, kind)["parts"].items():

@@ -69,11 +69,10 @@ def load(path: str | Path, device: AnyDevice = None) -> Any:
 
 
 def load_into(algorithm: Estimator, path: str | Path) -> None:
-    """Makes `algorithm` what was saved: networks, optimisers, step and settings.
+    """Make `algorithm` what was saved: networks, optimisers, step and settings.
 
-    Raises:
-        ConfigError: it is another algorithm, or has other networks than this one, which are there already.
-        StorageError: as `load`.
+    Raises ConfigError where it is another algorithm, or has other networks than this one, which are there already; StorageError as
+    `load`.
     """
     other: Estimator = load(path, algorithm.device)
     if other.name != algorithm.name:
@@ -109,11 +108,10 @@ def write_params(algorithm: Estimator, file: Path) -> None:
 
 
 def read_params(file: str | Path, device: AnyDevice = None) -> Any:
-    """The algorithm of a `params.json`, set up with fresh networks, so that `restore` works at once.
+    """Make the algorithm of a `params.json`, set up with fresh networks, so that `restore` works at once.
 
-    Raises:
-        StorageError: there is no such file, or it is not what a fit writes.
-        ConfigError: it is of an algorithm that is not known here, or a setting is not one of this version's.
+    Raises StorageError where there is no such file, or it is not what a fit writes; ConfigError where the algorithm, or a setting,
+    is not one of this version's.
     """
     try:
         with storage_errors("read", file):

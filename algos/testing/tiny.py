@@ -146,12 +146,7 @@ def _kept() -> tempfile.TemporaryDirectory[str]:
 
 
 class TinyPolicy:
-    """A policy to be judged on tiny datasets: three entries of an observation, or the place of the largest of them.
-
-    Args:
-        discrete: Whether actions are 0, 1, …
-        first: Where those entries begin.
-    """
+    """A policy to be judged on tiny datasets: three entries of an observation, or the place of the largest of them."""
 
     def __init__(self, *, discrete: bool, first: int = 0) -> None:
         self.first, self.spec = first, tiny_dataset(discrete=discrete, n=2).spec

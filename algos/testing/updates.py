@@ -30,12 +30,8 @@ HORIZON = 2_000  # gradient steps within which a kind of update has to be due on
 class SeenLoss:
     """A loss where an update minimises it.
 
-    Attributes:
-        loss: The loss.
-        names: The networks that it trains.
-        batch: What it was given, with what the kind of update put into it.
-        value: Its mean, () or (S,).
-        gradients: Of the networks' parameters, in their order.
+    `batch` has what the kind of update put into it; `value` is the mean, () or (S,); `gradients` are those of the networks `names`'
+    parameters, in their order.
     """
 
     loss: Loss
