@@ -26,8 +26,9 @@ from workers import RESULTS, machine, page, table, today
 from d3ray.platform.cluster.session import ray_session
 from d3ray.platform.driver.budget import Spent
 from d3ray.platform.results.progress import Progress
-from d3ray.platform.storage.experiments import Experiment, Trial
+from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.storage.outbox import Outbox
+from d3ray.platform.storage.trials import Trial
 from d3ray.platform.storage.writer import Writer
 from d3ray.platform.sweep.config import SweepConfig
 from d3ray.platform.sweep.run import Search, check_sweep

@@ -24,7 +24,9 @@ from ..cluster.session import ray_session
 from ..driver.node_maps import first_nodes, prepare_node_maps
 from ..driver.trials import prepare_environment
 from ..driver.work import Work
-from ..storage.experiments import Experiment, Trial, check_free
+from ..storage.experiments import Experiment
+from ..storage.resuming import check_free
+from ..storage.trials import Trial
 from ..subjects.kind import is_online, kind_of
 from ..words import count, rounded, size_text, time_text
 from ..worker.trial_config import program
@@ -61,16 +63,13 @@ class Plan:
 
     @property
     def disk_bytes(self) -> int:
-        """All of it."""
         return sum(self.disk.values())
 
     @property
     def ends(self) -> float:
-        """Seconds since 1970, if it began now."""
         return self.begins + self.wall_seconds
 
     def json(self) -> str:
-        """One JSON object, numbers as they are."""
         return json.dumps({**asdict(self), "ends": self.ends, "disk_bytes": self.disk_bytes}, indent=1)
 
     def __str__(self) -> str:
@@ -374,7 +373,6 @@ def _each(found: Mapping[str, Measured | TooLargeError | None], configs: Sequenc
 
 
 def _notes(found: Sequence[Measured | TooLargeError | None], n_nodes: int, n_to_come: int, n_seen: int, n: int) -> list[str]:
-    """What to know of the numbers."""
     large = dict.fromkeys(str(one) for one in found if isinstance(one, TooLargeError))
     notes = [f"{why} They are taken to be like the others." for why in large]
     if n_to_come:

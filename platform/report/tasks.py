@@ -11,7 +11,7 @@ import numpy as np
 from ...data.errors import ConfigError, did_you_mean
 from ..results.configurations import objective_of
 from ..results.reading import RETURN, Configuration, Results, differences
-from ..storage.experiments import is_cost
+from ..settings.objective import is_cost
 from ..words import value_text
 from .series import MOST, Panel, Series
 from .sweep_text import best_first

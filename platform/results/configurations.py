@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from ..settings.objective import Objective
 from ..statistics import Summary, summarise
-from ..storage.experiments import Trial
+from ..storage.trials import Trial
 
 OF_MODELS = "train/held_out_error"  # by which models of the dynamics are compared where nothing else was measured
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from ..record.results import Checkpoint, ConfigurationResult, Results, SeedResult
 from ..record.status import ConfigurationStatus, State
-from ..storage.experiments import Experiment, Status, Trial
+from ..storage.experiments import Experiment
+from ..storage.trials import Status, Trial
 from .configurations import ConfigurationOutcome, read_configurations
 from .mlflow_pages import mlflow_command, view_links
 from .reading import differences

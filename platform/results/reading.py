@@ -17,10 +17,13 @@ import numpy as np
 from ...algos.environments.scores import Reference, reference_in
 from ...data.errors import ConfigError, DataError, did_you_mean
 from ...data.uris import without_secrets
+from ..settings.objective import is_cost
 from ..statistics import Summary, summarise
-from ..storage.experiments import Experiment, Status, Trial, flatten, is_cost
+from ..storage.experiments import Experiment
 from ..storage.folders import Folder
 from ..storage.outbox import Line, lines, newest_lines
+from ..storage.resuming import flatten
+from ..storage.trials import Status, Trial
 from ..surroundings import read_surroundings
 from .configurations import ConfigurationOutcome, by_configuration, objective_of, read_configurations
 

@@ -12,8 +12,9 @@ from ...data.errors import StorageError
 from ..record.jobs import Job
 from ..record.status import Budget, SeedStatus, State, Status, TrialStatus, main_losses, rate_of
 from ..settings.objective import Objective
-from ..storage.experiments import Experiment, Trial
+from ..storage.experiments import Experiment
 from ..storage.outbox import newest_lines
+from ..storage.trials import Trial
 from .configurations import objective_of
 from .progress import Progress, TrialProgress
 from .reading import differences, find_experiment
