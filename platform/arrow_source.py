@@ -38,7 +38,6 @@ class Part:
 
     @property
     def n_transitions(self) -> int:
-        """Steps of all episodes."""
         return int(self.steps.sum())
 
 
@@ -60,11 +59,9 @@ class TransitionSource(Datasource):
         self._parts = list(parts_of(self._rows.first_row, episodes))
 
     def get_name(self) -> str:
-        """What Ray Data calls the reading."""
         return "Transitions"
 
     def estimate_inmemory_data_size(self) -> int:
-        """Bytes of all rows."""
         return row_bytes(self._rows.kinds) * sum(part.n_transitions for part in self._parts)
 
     @property
@@ -101,11 +98,9 @@ class DerivedSource(Datasource):
         self._tables, self._kinds, self._steps = dataset.tables(), dataset.kinds, dataset.episodes.steps
 
     def get_name(self) -> str:
-        """What Ray Data calls the reading."""
         return "Transitions"
 
     def estimate_inmemory_data_size(self) -> int:
-        """Bytes of all rows."""
         return row_bytes(self._kinds) * int(self._steps.sum())
 
     @property

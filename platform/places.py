@@ -28,7 +28,6 @@ class Playground:
 
     @property
     def name(self) -> str:
-        """The environment's id."""
         return self.environment.id
 
     @property
@@ -48,7 +47,6 @@ class Playground:
 
     @cached_property
     def spec(self) -> Spec:
-        """The spaces. Raises ConfigError where the environment cannot be made."""
         from ..algos.environments.make import make
 
         with make(self.environment) as vector:

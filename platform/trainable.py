@@ -34,8 +34,8 @@ from ray.train._internal.session import _TrainingResult  # pyright: ignore[repor
 from ..algos.saving.checkpoint import read_checkpoint, write_checkpoint
 from ..data.errors import ConfigError, D3rayError, StorageError, speaking_of_configs
 from ..data.uris import label, without_secrets
-from .storage.experiments import Trial
 from .storage.folders import Folder
+from .storage.trials import Trial
 from .storage.writer import Writer
 from .subjects.kind import check_name, subject_names
 from .worker.peers import PeerDiedError, begin_trial
@@ -128,7 +128,6 @@ class Training(tune.Trainable):
 
     @speaking_of_configs()
     def step(self) -> dict[str, Any]:
-        """One epoch."""
         self._begin()
         if self._failure is not None:
             return {"step": 0, "done": True, "failed": str(self._failure)}
@@ -176,7 +175,6 @@ class Training(tune.Trainable):
         return _TrainingResult(checkpoint=None, metrics=dict(self._last_result or {}))
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Everything to go on from, in d3ray's own format."""
         if self.run is not None:
             if not hasattr(self.run.subject, "fit_"):
                 raise D3rayError("A trial that has not trained yet has nothing to checkpoint.")
@@ -200,13 +198,11 @@ class Training(tune.Trainable):
         run.load(tensors, meta, own=not foreign, reached=reached)
 
     def cleanup(self) -> None:
-        """Closes environments."""
         if self.run is not None:
             self.run.close()
 
 
 def _result(run: TrialRun, rows: Rows) -> dict[str, Any]:
-    """What Tune gets of an epoch."""
     result: dict[str, Any] = {"step": run.step, "seeds": {}, "n_failed": len(run.failed)}
     good = [metrics for seed, metrics in zip(run.config.seeds, rows, strict=False) if seed not in run.failed]
     for name in {name: None for metrics in good for name in metrics if name != "step"}:

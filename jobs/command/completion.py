@@ -218,6 +218,5 @@ def _list(name: str) -> list[str]:
 
 
 def main(line: str) -> None:
-    """Answers a shell."""
     for word in answer(line, os.environ.get("D3RAY_BREAKS", "")):
         print(word)

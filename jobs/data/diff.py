@@ -48,7 +48,6 @@ def run(config: DiffConfig) -> DiffResult:
 
 
 def lines(found: Difference) -> Iterator[str]:
-    """The difference for a person."""
     yield f"{'':32}{_short(found.names[0]):>28}{_short(found.names[1]):>28}"
     yield f"{'fingerprint':32}{found.fingerprints[0][:12]:>28}{found.fingerprints[1][:12]:>28}"
     if found.environment is not None:

@@ -174,7 +174,6 @@ def stored_columns(dataset: Dataset) -> list[dict[str, Any]]:
 
 
 def quantiles(values: np.ndarray) -> dict[str, float]:
-    """Quantiles of [N] numbers by their share."""
     return {f"{share:.0%}": float(np.quantile(values, share)) for share in (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1)}
 
 
@@ -203,7 +202,6 @@ def _writable(name: str) -> Path:
 
 
 def write_page(path: Path, dataset: Dataset, description: dict[str, Any], report: Report) -> None:
-    """One HTML file. Raises StorageError."""
     from ...data.storage.files import storage_errors, write_atomically
     from ...platform.report.doctor import doctor_page
     from .inspect_text import moments

@@ -30,7 +30,6 @@ _STYLES = {"error": "bold red", "warning": "yellow", "note": "blue"}
 
 
 def lines(dataset: Dataset, description: dict[str, Any], report: Report | None) -> Iterator[str | Text]:
-    """The description for a person."""
     statistics, ends = dataset.statistics, description["ends"]
     yield f"{dataset.name}: {dataset.n_transitions:,} transitions in {dataset.n_episodes:,} episodes"
     yield f"  environment   {dataset.environment.id if dataset.environment else 'not known'}"
@@ -133,7 +132,6 @@ def estimates(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def _behaviour(report: Report) -> str:
-    """How far the state settles the action."""
     seen = report.behaviour
     if seen is None:
         return "too few steps to say"
@@ -143,7 +141,6 @@ def _behaviour(report: Report) -> str:
 
 
 def _coverage(report: Report) -> str:
-    """How observations spread."""
     seen = report.coverage
     return (
         f"{seen['entries']:g} entries of observations vary like {seen['effective_rank']:.2g} independent ones; "
@@ -152,7 +149,6 @@ def _coverage(report: Report) -> str:
 
 
 def findings(report: Report) -> Iterator[str | Text]:
-    """The findings, the gravest first."""
     yield f"the doctor: {report.verdict}"
     for one in report.findings:
         yield from _finding(one)
@@ -167,7 +163,6 @@ def _finding(one: Finding) -> Iterator[str | Text]:
 
 
 def provenance(found: dict[str, Any]) -> Iterator[str]:
-    """Where the data came from."""
     files: list[dict[str, Any]] = found.get("ingested", {}).get("files", [])
     if "derived" in found:
         yield "provenance: derived by d3ray"

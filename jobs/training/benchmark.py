@@ -90,7 +90,7 @@ def _planned(config: BenchmarkConfig) -> PlanResult:
     """The plan, measured on what is on this machine, and on random experience in place of what is not; that is said."""
     from ...platform.benchmark.data import obtain, stood_in
     from ...platform.benchmark.run import benchmark_work
-    from ...platform.storage.experiments import check_name
+    from ...platform.storage.resuming import check_name
 
     check_name(config.experiment)
     with stood_in(config, obtain(config, only_here=True)) as data:

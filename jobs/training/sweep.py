@@ -103,7 +103,6 @@ def describe(result: Results, verdicts: Sequence[str] = ()) -> SweepResult:
 
 
 def _table(result: Results) -> Iterator[str]:
-    """Configurations, the best first, where there are several."""
     from ...platform.report.sweep_text import best_first
     from ...platform.statistics import interval_name
 

@@ -23,7 +23,7 @@ class TrainConfig(PlannableConfig, ExperimentConfig):
 
     def implied(self) -> Mapping[str, tuple[Any, str]]:
         """Settings of the algorithm that were not given, with the preset or default that they come from."""
-        algorithm = self.make_algorithm(self.seeds[0])
+        algorithm = self.sample
         preset = algorithm.presets[self.algorithm.preset] if self.algorithm.preset else None
         found: dict[str, tuple[Any, str]] = {"name": (self.experiment, "algorithm and dataset")} if self.name is None else {}
         for name, value in algorithm.check_settings().model_dump(mode="json").items():
@@ -56,7 +56,6 @@ def run(config: TrainConfig) -> TrainResult | PlanResult:
 
 
 def describe(result: Results, *, limited: bool = False) -> TrainResult:
-    """What to print of an experiment, whose time may have been `limited`."""
     finished = [seed for seed in result.seeds if seed.status == "FINISHED"]
     lines = [f"{result.name}: {len(finished)} of {len(result.seeds)} seeds are trained."]
     for seed in result.seeds:

@@ -141,7 +141,7 @@ def look(config: Mapping[str, Any], job: JobName) -> Checked | list[Problem]:
         found = [Problem(setting=key, sentence=sentence) for key, sentence in explain_each(kind, error, title)]
         return [one for one in found if one.setting] + (_of_algorithm(config) or [one for one in found if not one.setting])
     from ..benchmark.suite import SuiteConfig, is_file
-    from ..storage.experiments import check_name
+    from ..storage.resuming import check_name
     from ..sweep.config import SweepConfig
 
     if isinstance(found, Conditions):

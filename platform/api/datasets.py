@@ -32,7 +32,7 @@ from ..record.datasets import Chart, Column, DatasetStatus, EpisodeAbout, Episod
 from ..record.jobs import DataJobName, Job, by_experiment, newest
 from ..record.status import Status
 from ..settings.config import absolute
-from ..storage.experiments import check_name
+from ..storage.resuming import check_name
 from ..words import space_text
 from .elsewhere import elsewhere
 from .places import Submission

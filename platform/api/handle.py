@@ -19,9 +19,11 @@ from ..record.status import State, Status
 from ..results.reading import find_experiment, kept_settings
 from ..results.status_reader import StatusReader
 from ..settings.config import ExperimentConfig
-from ..storage.experiments import CANCELLED, Experiment, Trial, check_longer, check_name
+from ..storage.experiments import CANCELLED, Experiment
 from ..storage.folders import Folder
 from ..storage.outbox import lines
+from ..storage.resuming import check_longer, check_name
+from ..storage.trials import Trial
 from .configs import config_class
 from .places import HERE, Place
 from .starting import start

@@ -15,7 +15,8 @@ from ...data.errors import StorageError
 from ...data.storage.claims import scratch_names
 from ..cluster.launcher import ClusterFile
 from ..cluster.pretend import IDLE_SECONDS, Node, PretendCluster, Staged, in_words, pretend_cluster, until
-from ..storage.experiments import Experiment, Trial
+from ..storage.experiments import Experiment
+from ..storage.trials import Trial
 
 _NAME = "rehearsal"
 N_STEPS, _EPOCH = 10_000, 500  # so long that it is still at work when its node goes

@@ -16,7 +16,7 @@ import numpy as np
 from ...algos.environments.scores import Reference, reference_in
 from ...algos.registry import algorithm_class, algorithm_names
 from ..record.results import NORMALIZED, RETURN, ConfigurationResult, Curve, Score, SeedResult
-from ..storage.experiments import Status
+from ..storage.trials import Status
 from .published import Selection
 from .suite import fits
 

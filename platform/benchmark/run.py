@@ -22,7 +22,9 @@ from ..places import Data
 from ..record.results import Report, Results
 from ..results.progress import OnProgress
 from ..settings.config import asked
-from ..storage.experiments import Experiment, Trial, check_name, check_settings
+from ..storage.experiments import Experiment
+from ..storage.resuming import check_name, check_settings
+from ..storage.trials import Trial
 from .data import Obtained, obtain
 from .suite import Cell, SuiteConfig
 

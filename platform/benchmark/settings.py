@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from ...algos.registry import algorithm_class, algorithm_names
-from ..storage.experiments import flatten
+from ..storage.resuming import flatten
 from .results import Benchmark, Cell
 from .suite import DatasetChoice, fits
 

@@ -163,7 +163,6 @@ def _tell_room(report: Report, alive: list[Any], wanted: Mapping[str, float]) ->
 
 
 def main() -> None:
-    """The job."""
     from .session import ray_session
 
     told = json.loads(sys.argv[1])

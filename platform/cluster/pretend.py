@@ -181,7 +181,6 @@ def _asked(file: ClusterFile, name: str) -> dict[str, dict[str, float]]:
 
 
 def in_words(cpu: float, gpu: float) -> str:
-    """Resources of a trial or a node."""
     return f"{cpu:g} CPU and {gpu:g} GPU"
 
 
@@ -205,7 +204,6 @@ class PretendCluster:
         self._folder, self._staged, self._process, self.environment = folder, staged, process, environment
 
     def nodes(self) -> list[Node]:
-        """Workers that are there now."""
         found = [(process, about) for process, about in self._processes() if _NODE in about]
         busy = {about[_NODE] for process, about in found if _TRIAL in _title(process)}
         raylets = [about for process, about in found if _name(process) == "raylet"]

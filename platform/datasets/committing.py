@@ -35,7 +35,6 @@ def space_in(draft: Draft) -> Generator[Place]:
 
 
 def called(target: str | Path) -> str:
-    """The name of a dataset by its place."""
     return label(target) or "dataset"
 
 

@@ -28,11 +28,9 @@ class EpisodeSource(Datasource):
         self.n_tasks = len(self._grouped(at_least))
 
     def get_name(self) -> str:
-        """What Ray Data calls the reading."""
         return "Episodes"
 
     def estimate_inmemory_data_size(self) -> int:
-        """Bytes of all parts."""
         return sum(part.bytes for _, part in self._parts)
 
     def get_read_tasks(self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None) -> list[ReadTask]:

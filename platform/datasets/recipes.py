@@ -83,7 +83,6 @@ def find(names: Iterable[str]) -> dict[str, Entry]:
 
 
 def recipe_names(known: Catalog) -> Iterator[str]:
-    """The names of datasets with a recipe."""
     singles = (name for name in known.single_names() if (entry := known.find(name)) is not None and entry.recipe is not None)
     yield from singles
     for family in known.families:

@@ -168,7 +168,6 @@ class Run:
             return ReplayBuffer(2 * self.recipe.steps, vector.spec, extra=extra)  # each step may end an episode
 
     def _recorder(self, vector: VectorEnvironment, policy: Any, observation: Any, action: np.ndarray) -> dict[str, np.ndarray]:
-        """The extra columns of a step."""
         density = {"log_prob": _density(vector, policy, observation, action)} if self._has_density else {}
         return {**density, **_state(vector)}
 
@@ -262,7 +261,6 @@ class Run:
         return self._collected[kind]
 
     def _provenance(self, kind: Kind) -> dict[str, Any]:
-        """How it was made, as JSON."""
         machine, agent = surroundings(), self._agent()
         scores = self._scores()
         told = {"random": None, "medium": self._medium._asdict(), "expert": self._expert._asdict()}
@@ -305,7 +303,6 @@ def _settled(explorer: Explorer, step: int) -> Explorer:
 
 
 def _shapes(columns: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
-    """Of a step of each column."""
     return {name: column.shape[1:] for name, column in columns.items()}
 
 

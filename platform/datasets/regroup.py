@@ -55,7 +55,6 @@ class FragmentSink(Datasink[list[Fragment]]):
         self.fragments: list[Fragment] = []
 
     def get_name(self) -> str:
-        """What Ray Data calls the writing."""
         return "Transitions"
 
     @property
@@ -64,13 +63,11 @@ class FragmentSink(Datasink[list[Fragment]]):
         return _LEAST
 
     def write(self, blocks: Iterable[Any], ctx: Any) -> list[Fragment]:
-        """In a worker."""
         del ctx
         parts = [flat_arrays(block, self._columns) for block in blocks if BlockAccessor.for_block(block).num_rows()]
         return [write_fragment(self.folder, parts)] if parts else []
 
     def on_write_complete(self, write_result: Any) -> None:
-        """Collects what was written."""
         self.fragments = [fragment for task in write_result.write_returns for fragment in task]
 
 

@@ -41,7 +41,6 @@ class PieceSink(Datasink[list[Written]]):
         self.written: list[Written] = []
 
     def get_name(self) -> str:
-        """What Ray Data calls the writing."""
         return "Shards"
 
     def write(self, blocks: Iterable[Any], ctx: Any) -> list[Written]:
@@ -130,7 +129,6 @@ class ShardSink(PieceSink):
         _leave(self._draft, self._ended)
 
     def on_write_failed(self, error: Exception) -> None:
-        """Leaves nothing."""
         del error
         self._space.delete_all()
         _leave(self._draft, self._ended)

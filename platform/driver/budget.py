@@ -42,7 +42,6 @@ class Spent:
         self._written = -_SECONDS_BETWEEN
 
     def began(self, identity: str) -> None:
-        """A trial is handed out."""
         self._tick()
         self._running.add(identity)
 
@@ -53,13 +52,11 @@ class Spent:
         self._tick()
 
     def ended(self, identity: str) -> None:
-        """It does not run any more."""
         self._tick(last=self._running == {identity})
         self._running.discard(identity)
 
     @property
     def is_over(self) -> bool:
-        """Whether a limit is reached."""
         self._tick()
         hours, gpu_hours = (None, None) if self._limits is None else (self._limits.hours, self._limits.gpu_hours)
         over = hours is not None and self.seconds >= hours * 3600

@@ -74,7 +74,6 @@ class Deaths:
 
     @property
     def is_short_of_memory(self) -> bool:
-        """Whether the worker that died last was ended because its node ran out of memory."""
         return isinstance(self.error, OutOfMemoryError)
 
     def cause(self) -> str:

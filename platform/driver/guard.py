@@ -49,7 +49,6 @@ class Guard(tune.Callback):
         return guarded
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        """Ends the run."""
         if self.error is not None:
             raise self.error
 

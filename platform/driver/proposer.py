@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from ..storage.experiments import Trial
+from ..storage.trials import Trial
 
 
 class Proposer(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..storage.experiments import Trial
+from ..storage.trials import Trial
 from ..worker.trial_config import note_share, program, too_little
 
 

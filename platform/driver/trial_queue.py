@@ -18,7 +18,8 @@ from ...data.uris import label, without_password
 from ..cluster.growth import SEEN, growth, room_on
 from ..cluster.session import check_ray
 from ..results.progress import OnProgress, Progress, overall
-from ..storage.experiments import Experiment, Trial
+from ..storage.experiments import Experiment
+from ..storage.trials import Trial
 from ..words import resume_command
 from ..worker.trial_config import what_to_lower
 from .budget import Spent
@@ -163,7 +164,6 @@ class TrialQueue(TuneSearcher):
         return self._most
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Counts an epoch."""
         if self._spent is not None:
             self._spent.epoch(result)
 
@@ -259,7 +259,6 @@ class Watch(tune.Callback):
             self._look_at = time.monotonic() + _SECONDS_BETWEEN_QUESTIONS
 
     def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-        """A worker takes it up."""
         if (ours := self._queue.trials.get(trial.trial_id)) is not None:
             trial.run_metadata.num_failures = self._queue.deaths(trial.trial_id)  # Tune's own count knows of no checkpoint
             self._progress.add(ours).state = "RUNNING"
@@ -268,7 +267,6 @@ class Watch(tune.Callback):
     def on_trial_result(
         self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, result: dict[str, Any], **info: Any
     ) -> None:
-        """An epoch."""
         one = self._progress.trials[_identity(trial)]
         one.step, one.state = max(result["step"], one.step), "RUNNING"
         one.objective = result.get("objective", one.objective)
@@ -281,12 +279,10 @@ class Watch(tune.Callback):
         self._end(_identity(trial), str((trial.last_result or {}).get("failed") or "it ended without saying why"))
 
     def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-        """Its worker died, and Tune starts another."""
         if (ours := self._queue.trials.get(trial.trial_id)) is not None and self._counts_death(trial.trial_id):
             self._say_died(ours, trial)
 
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-        """Its worker died, for good or as Tune believes."""
         if (ours := self._queue.trials.get(trial.trial_id)) is not None:
             new, deaths = self._counts_death(trial.trial_id), self._queue.deaths(trial.trial_id)
             if deaths <= trial.max_failures and new:

@@ -13,7 +13,8 @@ from ...data.storage.claims import scratch_names
 from ...data.storage.files import storage_errors
 from ..cluster.session import CREDENTIALS
 from ..results.progress import OnProgress, Progress
-from ..storage.experiments import Experiment, Trial
+from ..storage.experiments import Experiment
+from ..storage.trials import Trial
 from .budget import Spent
 from .proposer import Proposer
 from .work import Work

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...data.uris import without_secrets
 from ..settings.config import ExperimentConfig, Limits
-from ..storage.experiments import Experiment, Longer, Trial
+from ..storage.experiments import Experiment
+from ..storage.resuming import Longer
+from ..storage.trials import Trial
 from ..subjects.kind import streams
 from ..worker.trial_config import trial_config
 from .budget import Spent
@@ -35,6 +37,7 @@ class Work:
         max_concurrent: Trials at a time, whatever there is room for; None: as many as fit.
         asked: The job and its settings as they were given (`settings.config.asked`): with them another process goes on.
         undivided: Why seeds that train as one stack may not be split, a clause; empty: they may.
+        trials: How many there are, where that is known before they are proposed.
         longer: Says why training that was begun for fewer steps cannot go on to these; None: steps must be the same.
     """
 
@@ -51,9 +54,9 @@ class Work:
     asked: Mapping[str, Any] = field(default_factory=dict[str, Any])
     undivided: str = ""
     longer: Longer | None = None
+    trials: int | None = None
 
     def propose(self, experiment: Experiment, spent: Spent) -> Proposer:
-        """Who says which trials there are."""
         return self.proposer(experiment, spent, self.config.groups())
 
     def stacked(self, seeds_per_trial: int | None) -> Work:

@@ -14,7 +14,7 @@ from ..cluster.session import is_own_ray, node_count
 from ..places import Data
 from ..settings.config import ExperimentConfig
 from ..settings.evaluation import check_spaces, environment_to_play, measured
-from ..storage.experiments import check_name
+from ..storage.resuming import check_name
 from ..subjects.kind import streams
 from ..tracking.runs import check_tracking
 from ..worker.subjects import check_data as check_learning

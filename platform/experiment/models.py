@@ -27,7 +27,9 @@ def with_kept_model(config: _Config) -> _Config:
     if choice is None or not isinstance(given, str):
         return config
     told = {**choice.model_dump(), "dynamics": _kept(given, config.storage_place)}
-    return config.model_copy(update={"algorithm": AlgorithmChoice.model_validate(told)})
+    copy = config.model_copy(update={"algorithm": AlgorithmChoice.model_validate(told)})
+    vars(copy).pop("sample", None)  # as of the model that was named
+    return copy
 
 
 def _kept(source: str, storage: str) -> str:

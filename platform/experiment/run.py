@@ -24,8 +24,10 @@ from ..results.configurations import conclude
 from ..results.experiment import results_of
 from ..results.progress import OnProgress, Progress
 from ..settings.config import ExperimentConfig, asked
-from ..storage.experiments import Experiment, Trial, check_free
+from ..storage.experiments import Experiment
 from ..storage.folders import Folder
+from ..storage.resuming import check_free
+from ..storage.trials import Trial
 from ..surroundings import note_surroundings
 from ..tracking.delivery import Delivery
 from ..tracking.metric_files import MetricFiles
@@ -80,6 +82,7 @@ def train_work(config: ExperimentConfig) -> Work:
         proposer=lambda experiment, _, groups: Listed([experiment.trial(decided, seeds) for seeds in groups]),
         asked=asked("train", config, ExperimentConfig),
         longer=config.why_not_longer,
+        trials=len(config.groups()),
     )
 
 

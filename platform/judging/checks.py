@@ -8,8 +8,8 @@ from ...data.errors import ConfigError, DataError
 from ...data.uris import without_secrets
 from ..places import open_place
 from ..settings.evaluation import check_spaces
-from ..storage.experiments import check_name
 from ..storage.folders import Folder
+from ..storage.resuming import check_name
 from .judgement import RECORD
 from .settings import JudgeSettings
 

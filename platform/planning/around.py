@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...data.storage.claims import scratch_names
-from ..storage.experiments import Experiment, Trial
+from ..storage.experiments import Experiment
 from ..storage.folders import Folder
+from ..storage.trials import Trial
 from ..tracking.delivery import deliver
 from ..tracking.runs import Tracking
 

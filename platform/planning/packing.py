@@ -11,7 +11,8 @@ from typing import Any
 from ...data.errors import ConfigError
 from ..driver.node_maps import first_nodes, prepare_node_maps
 from ..driver.work import Work
-from ..storage.experiments import Experiment, Trial
+from ..storage.experiments import Experiment
+from ..storage.trials import Trial
 from ..words import size_text
 from ..worker.trial_config import program, what_to_lower
 from .probe import Measured, TooLargeError, probe
@@ -101,7 +102,6 @@ class _Seen:
 
 
 def _measured(n_seeds: int, told: Sequence[Mapping[str, Any]], side: int, node: str) -> _Seen:
-    """Trains trials for some steps, one of each kind."""
     kinds = list({program(one): one for one in told}.values())
     try:
         found = probe(kinds, side=side, node=node, seconds=_SECONDS)
@@ -112,7 +112,6 @@ def _measured(n_seeds: int, told: Sequence[Mapping[str, Any]], side: int, node: 
 
 
 def _part(experiment: Experiment, trial: Trial, n: int) -> Trial:
-    """A trial of the first `n` seeds of another."""
     told: dict[str, Any] = {"dataset": trial.dataset, "number": trial.number, "choice": trial.choice}
     return experiment.trial(trial.configuration, trial.seeds[:n], **told)
 
@@ -122,7 +121,6 @@ def _kind(told: Mapping[str, Any]) -> str:
 
 
 def _too_large(seen: _Seen, algorithm: Mapping[str, Any], undivided: str, *, kept: bool) -> ConfigError:
-    """Why nothing can be trained, with what to do about it."""
     n, little = seen.n_seeds, f"{algorithm['name']}: a whole GPU has too little memory for a trial"
     if n > 1 and kept:
         return ConfigError(

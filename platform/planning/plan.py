@@ -23,7 +23,9 @@ from ..driver.node_maps import first_nodes, prepare_node_maps
 from ..driver.trials import prepare_environment
 from ..driver.work import Work
 from ..record.settings import Planned
-from ..storage.experiments import Experiment, Trial, check_free
+from ..storage.experiments import Experiment
+from ..storage.resuming import check_free
+from ..storage.trials import Trial
 from ..subjects.kind import is_online, kind_of
 from ..words import rounded
 from ..worker.trial_config import program
@@ -312,7 +314,6 @@ def _each(found: Mapping[str, Measured | TooLargeError | None], configs: Sequenc
 
 
 def _notes(found: Sequence[Measured | TooLargeError | None], n_nodes: int, n_to_come: int, n_seen: int, n: int) -> list[str]:
-    """What to know of the numbers."""
     large = dict.fromkeys(str(one) for one in found if isinstance(one, TooLargeError))
     notes = [f"{why} They are taken to be like the others." for why in large]
     if n_to_come:

@@ -21,8 +21,8 @@ import torch
 from ...algos.definition import COMPILED_FROM
 from ...data.errors import ConfigError, D3rayError, StorageError
 from ..cluster.gpus import ran_out
-from ..storage.experiments import PACKAGES, Trial
 from ..storage.folders import Folder
+from ..storage.trials import PACKAGES, Trial
 from ..worker.peers import begin_trial
 from ..worker.trial_config import TrialConfig, too_little
 from ..worker.trial_run import TrialRun

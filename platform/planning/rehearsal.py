@@ -8,8 +8,9 @@ from uuid import uuid4
 
 from ..driver.budget import Spent
 from ..driver.work import Work
-from ..storage.experiments import Experiment, Trial
+from ..storage.experiments import Experiment
 from ..storage.folders import Folder
+from ..storage.trials import Trial
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from pydantic import Field, PrivateAttr, computed_field
 
+from ..settings.objective import is_cost
 from ..statistics import Summary, summarise
-from ..storage.experiments import is_cost
 from ..storage.outbox import Line
 from .base import Computed, Record
 from .status import Scored, State

@@ -37,7 +37,7 @@ class Mark:
     stairs: bool = False  # it holds until the next point
 
     @classmethod
-    def at(cls, x: float, y: float, style: int | None, kind: Kind) -> Mark:
+    def at(cls, x: Any, y: Any, style: int | None, kind: Kind) -> Mark:
         """A single point."""
         return cls(np.array([x]), np.array([y]), style, kind)
 

@@ -11,7 +11,7 @@ import numpy as np
 from ...data.errors import ConfigError, did_you_mean
 from ..record.results import RETURN, ConfigurationResult, Results
 from ..results.configurations import differences, objective_of
-from ..storage.experiments import is_cost
+from ..settings.objective import is_cost
 from ..words import value_text
 from .series import MOST, Panel, Series
 from .sweep_text import best_first

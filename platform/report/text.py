@@ -15,8 +15,8 @@ from ..record.results import RETURN, ConfigurationResult, Results, Score, SeedRe
 from ..results.mlflow_pages import mlflow_command
 from ..results.summary import compare
 from ..settings.config import ExperimentConfig
+from ..settings.objective import is_cost
 from ..statistics import FEW, interval_name, why_below
-from ..storage.experiments import is_cost
 from ..subjects.kind import is_online
 from ..surroundings import describe_git, describe_machine
 from ..words import count

@@ -9,7 +9,8 @@ from typing import Any
 from ..record.results import RETURN, Checkpoint, ConfigurationResult, Ended, SeedResult
 from ..record.status import State
 from ..settings.objective import Objective
-from ..storage.experiments import Status, Trial, flatten
+from ..storage.resuming import flatten
+from ..storage.trials import Status, Trial
 
 OF_MODELS = "train/held_out_error"  # by which models of the dynamics are compared where nothing else was measured
 

@@ -12,8 +12,9 @@ from ...data.errors import DataError
 from ...data.uris import without_secrets
 from ..record.results import ConfigurationResult, Results, SeedResult
 from ..record.status import State
-from ..storage.experiments import Experiment, Trial
+from ..storage.experiments import Experiment
 from ..storage.outbox import lines, newest_lines
+from ..storage.trials import Trial
 from ..surroundings import read_surroundings
 from .configurations import differences, ended_seeds, id_of, objective_of, read_configurations
 from .mlflow_pages import mlflow_command, view_links

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..storage.experiments import Status, Trial
+from ..storage.trials import Status, Trial
 
 
 @dataclass

@@ -13,8 +13,9 @@ from ..record.jobs import Job
 from ..record.results import SPEED
 from ..record.status import Budget, SeedStatus, State, Status, TrialStatus, main_losses, rate_of
 from ..settings.objective import Objective
-from ..storage.experiments import Experiment, Trial
+from ..storage.experiments import Experiment
 from ..storage.outbox import newest_lines
+from ..storage.trials import Trial
 from .configurations import differences, objective_of
 from .progress import Progress, TrialProgress
 from .reading import find_experiment

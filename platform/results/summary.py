@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..record.results import ConfigurationResult, Score
+from ..settings.objective import is_cost
 from ..statistics import LEVEL, Difference, Summary, difference, holm, paired_difference, summarise
-from ..storage.experiments import is_cost
 from .configurations import differences
 
 TEST_LEVEL = 1 - LEVEL  # a difference is shown where the corrected p value is below

@@ -75,7 +75,6 @@ class RllibAlgorithm:
 
     @property
     def is_online(self) -> bool:
-        """Whether it learns in an environment."""
         return self.name.removeprefix(PREFIX) not in OFFLINE
 
     @property
@@ -107,7 +106,6 @@ class RllibAlgorithm:
         return other
 
     def acts(self) -> bool:
-        """All of RLlib's have a policy."""
         return True
 
     def learns_values(self) -> bool:
@@ -346,14 +344,12 @@ class RllibAlgorithm:
     # ---- acting
 
     def policy(self) -> RllibPolicy:
-        """The greedy policy as it is now."""
         self.build()
         learner = self._built.learner_group._learner
         module = RllibPolicyModule(learner.module[MODULE], self.spec, self._bounds(), self._filter(), self.name)
         return RllibPolicy(module.to(learner.device), torch.device(learner.device))
 
     def predict(self, observation: Any) -> np.ndarray:
-        """Greedy actions at raw observations."""
         return self.policy().predict(observation)
 
     def _bounds(self) -> Bounds | None:
@@ -374,7 +370,6 @@ class RllibAlgorithm:
         return Filter(np.asarray(running.mean, np.float64), np.asarray(running.std, np.float64), state["clip_by_value"])
 
     def close(self) -> None:
-        """Ends what RLlib runs."""
         if self._built is not None:
             with suppress(Exception):
                 self._built.stop()

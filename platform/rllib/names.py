@@ -9,5 +9,4 @@ EXACT = ("BC", "IQL", "MARWIL")  # go on from a checkpoint bit for bit, on a CPU
 
 
 def rllib_names() -> list[str]:
-    """Every name that a config may say, sorted."""
     return sorted(PREFIX + name for name in (*ONLINE, *OFFLINE))

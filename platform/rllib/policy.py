@@ -73,7 +73,6 @@ class RllibPolicyModule(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The float type that is reckoned in."""
         return next(self.module.parameters()).dtype
 
     def forward(self, observation: Tensor) -> Tensor:
@@ -98,12 +97,10 @@ class RllibPolicyModule(nn.Module):
         return distribution._squash(action) if hasattr(distribution, "_squash") else action
 
     def act_on(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Actions at inputs by name."""
         with torch.no_grad():
             return self(self.arguments(inputs)).numpy()
 
     def arguments(self, inputs: Mapping[str, np.ndarray]) -> Tensor:
-        """What `forward` takes."""
         return torch.as_tensor(inputs["observation"])
 
 

@@ -10,7 +10,6 @@ import torch
 
 
 def random_numbers() -> dict[str, Any]:
-    """The state of the process's generators."""
     found: dict[str, Any] = {"torch": torch.get_rng_state(), "numpy": list(np.random.get_state()), "python": random.getstate()}
     return found | ({"cuda": torch.cuda.get_rng_state()} if torch.cuda.is_available() and torch.cuda.is_initialized() else {})
 

@@ -80,7 +80,6 @@ class RllibSettings(Config):
 
     @property
     def training(self) -> dict[str, Any]:
-        """Settings of `AlgorithmConfig.training()`."""
         return dict(self.model_extra or {})
 
 

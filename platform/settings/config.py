@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
@@ -214,7 +215,6 @@ class Conditions(Config):
         return absolute(self.storage)
 
     def groups(self) -> list[tuple[int, ...]]:
-        """Seeds of each trial."""
         return [self.seeds[i : i + self.seeds_per_trial] for i in range(0, len(self.seeds), self.seeds_per_trial)]
 
 
@@ -252,7 +252,7 @@ class ExperimentConfig(Conditions, _Subject):
     @model_validator(mode="after")
     def _check(self) -> Self:
         self._check_dataset()
-        self.make_algorithm(self.seeds[0])
+        _ = self.sample  # whose settings are checked
         kind_of(self.algorithm.name).check(self)
         if self.is_online and self.resources.gpu == "auto":
             raise ConfigError(f"resources.gpu is auto, which is for what learns from data: {self.algorithm.name} needs a number.")
@@ -269,7 +269,7 @@ class ExperimentConfig(Conditions, _Subject):
             raise ConfigError(f"{said}: a trial has a part of one GPU, or whole ones, as {int(n)} or {int(n) + 1}.")
         if why := kind_of(name).one_gpu or ("it learns while it acts, in one process" if self.is_online else ""):
             raise ConfigError(f"{said}, and {name} trains on one: {why}. Choose 1 or a part of it.")
-        algorithm = self.make_algorithm(self.seeds[0])
+        algorithm = self.sample
         settings = algorithm.check_settings()
         if (why := alone(algorithm, settings)) is not None:
             raise ConfigError(f"{said}, and {name} trains on one: {why}. Choose 1 or a part of it.")
@@ -281,7 +281,6 @@ class ExperimentConfig(Conditions, _Subject):
 
     @property
     def is_online(self) -> bool:
-        """Whether its trials learn in an environment."""
         return self.online is not None or is_online(self.algorithm.name)
 
     def _check_dataset(self) -> None:
@@ -295,6 +294,11 @@ class ExperimentConfig(Conditions, _Subject):
             raise ConfigError(f"there is no place for {self.algorithm.name} to learn in: say evaluation=ENVIRONMENT, or a dataset.")
         if self.dataset is None and self.evaluation is not None and self.evaluation.holdout:
             raise ConfigError(f"evaluation.holdout is {self.evaluation.holdout}, a share of a dataset's episodes: there is none.")
+
+    @cached_property
+    def sample(self) -> Algorithm:
+        """The algorithm of the first seed, to be looked at: nobody trains or changes it. Raises ConfigError."""
+        return self.make_algorithm(self.seeds[0])
 
     def make_algorithm(self, seed: int, device: str | None = None) -> Algorithm:
         """The algorithm, unfitted. Raises ConfigError."""
@@ -327,6 +331,12 @@ class ExperimentConfig(Conditions, _Subject):
         return {**wanted, "CPU": wanted["CPU"] + float(self.algorithm.settings.get("env_runners", 0))}
 
     @property
+    def trial_cpus(self) -> float:
+        """CPUs of a trial with its actors."""
+        actors = (self.online and self.online.actors) or 0
+        return self.wanted["CPU"] + actors * self.resources.actor_cpu
+
+    @property
     def _environment(self) -> Environment:
         environment = self.evaluation.environment if self.evaluation else None
         return environment if isinstance(environment, Environment) else Environment(id=environment or "")
@@ -343,7 +353,7 @@ class ExperimentConfig(Conditions, _Subject):
 
         Defaults of settings that came later than their config are not, so that what was begun before is the same.
         """
-        algorithm = self.make_algorithm(self.seeds[0])
+        algorithm = self.sample
         settings = recorded(algorithm.check_settings())
         compiled = {"compile_graph": True} if algorithm.compile_graph else {}  # other roundings; it came later too
         return {

@@ -88,7 +88,6 @@ def measured(
 
 
 def scorers(config: EvaluationConfig) -> list[Scorer]:
-    """What a trial measures on its held-out episodes."""
     known = SCORERS if config.return_threshold is None else {**SCORERS, "soft_opc": soft_opc_scorer(config.return_threshold)}
     return [known[name] for name in config.scorers]
 
@@ -109,5 +108,4 @@ def _check_scorer(name: str, algorithm: Algorithm, dataset: Data) -> None:
 
 
 def environment_id(environment: str | Environment) -> str:
-    """The name of an environment."""
     return environment if isinstance(environment, str) else environment.id

@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import ClassVar, Literal
 
 from ...data.config import Config, setting
-from ..storage.experiments import is_cost
 
 _LEVEL = 0.95
 Mode = Literal["max", "min"]
@@ -60,7 +59,6 @@ class Objective(Config):
         return caution(self.metric)
 
     def is_better(self, value: float, than: float) -> bool:
-        """Whether a value is better than another."""
         return value < than if self.direction == "min" else value > than
 
     def of(self, seeds: Mapping[int, Mapping[str, float]], failed: Collection[int] = ()) -> float | None:
@@ -93,3 +91,16 @@ class Objective(Config):
         error = math.sqrt(math.fsum((value - mean) ** 2 for value in ordered) / (n - 1) / n)
         margin = float(stdtrit(n - 1, _LEVEL)) * error
         return mean + margin if self.direction == "min" else mean - margin
+
+
+def is_better(metric: str, value: float, than: float) -> bool:
+    """Whether a value of a metric is better: the larger, of losses and errors the smaller."""
+    return value < than if is_cost(metric) else value > than
+
+
+_TURNED = ("discounted_sum_of_advantage", "average_value_estimation", "value_estimation_std", "continuous_action_diff")
+
+
+def is_cost(metric: str) -> bool:
+    """Whether the smaller value of a metric is the better one: of losses, of errors, and of scorers whose sign is turned round."""
+    return "loss" in metric or "error" in metric or metric.removeprefix("scorers/") in _TURNED

@@ -66,19 +66,16 @@ class Folder(Place):
             self._store.forget(folder._root for folder in done)
 
     def beside(self, name: str) -> Folder:
-        """The folder of a name next to this one."""
         place, mark, options = self.name.partition("?")
         return Folder(f"{place.rpartition('/')[0]}/{name}{mark}{options}")
 
     @property
     def above(self) -> Folder:
-        """The folder that this one lies in."""
         place, mark, options = self.name.partition("?")
         return Folder(f"{place.rpartition('/')[0] or '/'}{mark}{options}")
 
     @property
     def label(self) -> str:
-        """The last part of its name."""
         return label(self.name)
 
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
@@ -278,5 +275,4 @@ def _in_order(move: Callable[[str], None], names: Iterable[str]) -> None:
 
 
 def json_bytes(value: Any) -> bytes:
-    """A JSON value as files hold it."""
     return json.dumps(value, indent=1, allow_nan=False).encode()

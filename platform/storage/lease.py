@@ -172,7 +172,6 @@ class Lease:
 
 
 def _is_dead(note: dict[str, Any]) -> bool:
-    """Whether the holder was a process of this machine, and is no more."""
     if note.get("machine") != _machine():
         return False
     try:

@@ -58,7 +58,6 @@ class Lock:
             )
 
     def is_free(self) -> bool:
-        """Whether nobody holds it now."""
         if self.held:
             return False
         if self._file is None:
@@ -78,7 +77,6 @@ class Lock:
         return True
 
     def release(self) -> None:
-        """Gives it up, where it is still ours."""
         self.held = False
         if self._file is not None:
             self._file.release()

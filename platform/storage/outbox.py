@@ -72,7 +72,6 @@ class Outbox:
 
 
 def part_steps(folder: Folder) -> list[int]:
-    """Steps of the parts in a folder, ascending."""
     return sorted(int(found[1]) for name in folder.names() if (found := _NAME.fullmatch(name)))
 
 

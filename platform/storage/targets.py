@@ -18,7 +18,6 @@ def ending(where: str) -> str:
 
 
 def is_there(where: str) -> bool:
-    """Whether there is a file or a folder. Raises StorageError."""
     if not is_remote(where):
         return Path(where).exists()
     folder, name = Folder.of_file(where)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from ...algos.saving.checkpoint import checkpoint_name
 from ...algos.saving.parts import DamagedError
 from ...data.errors import StorageError
-from .experiments import PACKAGES, Trial
 from .folders import Folder
 from .outbox import Outbox
+from .trials import PACKAGES, Trial
 
 if TYPE_CHECKING:
     from torch import Tensor

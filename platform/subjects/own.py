@@ -49,7 +49,7 @@ class Own:
         config_for_dataset(algorithm, cast("Dataset", dataset))
 
     def why_not_longer(self, experiment: Experiment, first: int) -> str:
-        algorithm = experiment.make_algorithm(experiment.seeds[0])
+        algorithm = experiment.sample
         compiled = _why_not_compiled(experiment, algorithm, first)
         return compiled or _why_not_scheduled(algorithm, first) or _why_not_measured(experiment, first)
 

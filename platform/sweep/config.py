@@ -111,7 +111,6 @@ class SweepConfig(ExperimentConfig):
 
     @property
     def space(self) -> SearchSpace:
-        """What is searched, read."""
         return SearchSpace(self.search, self.algorithm.name)
 
     @property
@@ -132,7 +131,7 @@ class SweepConfig(ExperimentConfig):
                 continue
             fixed = {ALGORITHM: head} if head != "algorithm" and ALGORITHM in self.search else {}
             drawn = self.space.configuration(lambda _, one: one.at(0.0), fixed)
-            settings = applied(self, drawn).make_algorithm(self.seeds[0]).check_settings()
+            settings = applied(self, drawn).sample.check_settings()
             if isinstance(getattr(settings, setting_name, None), float):
                 found[name] = setting_name
         return found

@@ -20,7 +20,8 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ...data.errors import StorageError
 from ...data.uris import label
 from ..settings.objective import Objective
-from ..storage.experiments import Experiment, Trial
+from ..storage.experiments import Experiment
+from ..storage.trials import Trial
 from ..worker.decisions import Exploit, exploits_of, note_exploit, results
 from .scheduler_config import PBT
 from .spaces import Space
@@ -38,7 +39,6 @@ class Folders:
         self._known: dict[str, Trial] = {}
 
     def of(self, trial: Any) -> Trial:
-        """The folder of one. Raises StorageError."""
         identity = label(trial.config["trial"]["folder"])
         if identity not in self._known:
             self._known[identity] = Trial(self._trials / identity)

@@ -24,7 +24,8 @@ from ..record.results import Results
 from ..results.configurations import how_ended, objective_value
 from ..results.progress import OnProgress
 from ..settings.config import ExperimentConfig, asked
-from ..storage.experiments import Experiment, Trial
+from ..storage.experiments import Experiment
+from ..storage.trials import Trial
 from .config import SweepConfig
 from .scheduler_config import COMPARES
 from .schedulers import make_scheduler, told
@@ -95,7 +96,6 @@ class Search:
     # ---- what the driver asks
 
     def has_more(self) -> bool:
-        """Whether anything is left to run."""
         return bool(self._left) or self._propose() is not None
 
     def next(self) -> Trial | None:
@@ -107,7 +107,6 @@ class Search:
         return self._left.popleft()
 
     def ended(self, trial: Trial) -> None:
-        """Keeps what became of a trial, for the searcher."""
         self._status[trial.identity] = trial.status
         if trial.number is not None:
             self._look(trial.number)
@@ -134,7 +133,6 @@ class Search:
         return None
 
     def history(self) -> list[Past]:
-        """What was proposed so far, in order of number."""
         return list(self._past.values())
 
     def _look(self, number: int) -> None:

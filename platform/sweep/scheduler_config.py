@@ -138,7 +138,6 @@ class PBT(NoScheduler):
             )
 
     def steps(self, experiment: ExperimentConfig) -> int:
-        """The interval in gradient steps."""
         return self.interval or whole_epochs(experiment.n_steps / 20, math.lcm(*(every for _, every in _meetings(experiment))))
 
     def perturbed(self, searched: Iterable[str], floats: Iterable[str]) -> tuple[str, ...]:

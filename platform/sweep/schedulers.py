@@ -18,7 +18,8 @@ from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, MedianSt
 
 from ..settings.config import ExperimentConfig
 from ..settings.objective import Objective
-from ..storage.experiments import Experiment, Trial
+from ..storage.experiments import Experiment
+from ..storage.trials import Trial
 from ..worker.decisions import Result, note_stop, results, stop_of
 from .population import Folders, Population
 from .scheduler_config import ASHA, PBT, Median, NoScheduler

@@ -54,7 +54,6 @@ class SearchSpace:
 
     @property
     def algorithms(self) -> tuple[str, ...]:
-        """Every algorithm that may be drawn."""
         return (self._algorithm,) if ALGORITHM not in self.spaces else tuple(map(str, self.spaces[ALGORITHM].values or ()))
 
     @property
@@ -237,7 +236,7 @@ def _put(settings: dict[str, Any], name: str, value: Any) -> None:
 
 def current(config: ExperimentConfig, names: Iterable[str]) -> Configuration:
     """What an experiment says for the names of a configuration."""
-    checked = config.make_algorithm(config.seeds[0]).check_settings()
+    checked = config.sample.check_settings()
     settings = {**recorded(checked), **checked.model_dump(mode="json")}  # also by the names that settings had once
     found: Configuration = {}
     for name in names:

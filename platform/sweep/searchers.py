@@ -34,6 +34,7 @@ from .search_space import ALGORITHM, PRESET, Configuration, SearchSpace, applied
 from .spaces import Space
 
 BLIND = ("random", "qmc", "grid")
+_OF_RAY = ("ax", "bayesopt", "bohb", "hebo", "hyperopt", "nevergrad", "zoopt")
 _SAMPLERS = ("TPE", "GP")  # of Optuna's those that decide by results alone; others keep notes in a study of their own
 _SEED_NAMES = ("random_state_seed", "random_state", "seed")  # what searchers call theirs
 _SHUFFLED = 100_000  # combinations that are put in a random order; of more, draws hardly meet
@@ -60,8 +61,9 @@ class SearcherConfig(Config):
     def _check(self) -> SearcherConfig:
         if self.is_blind:
             _check_settings(self.name, self.settings, ("seed", "start", "max_concurrent"))
-        elif self.name != "optuna" and "." not in self.name:  # what is dotted is not imported before it is to search
-            _class_of_ray(self.name)
+        elif "." not in self.name and self.name not in ("optuna", *_OF_RAY):  # nothing is imported before it is to search
+            near = did_you_mean(self.name, (*BLIND, "optuna", *_OF_RAY))
+            raise ConfigError(f"searcher: there is no searcher {self.name!r}{near}")
         return self
 
     @property
@@ -71,7 +73,6 @@ class SearcherConfig(Config):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The searcher's own settings."""
         return dict(self.model_extra or {})
 
 
@@ -86,7 +87,6 @@ class Past:
     step: int = 0  # at which it was measured
 
     def is_of(self, other: Past) -> bool:
-        """Whether it is the same configuration."""
         return (self.number, self.configuration) == (other.number, other.configuration)
 
 
@@ -108,7 +108,6 @@ class Listed:
         self.end: int | None = len(configurations)
 
     def suggest(self, n: int, history: Sequence[Past]) -> Configuration | None:
-        """The n-th."""
         return dict(self._all[n]) if n < len(self._all) else None
 
 
@@ -121,7 +120,6 @@ class Drawn:
         self._space, self._fixed, self._number, self.end = space, fixed, number, end
 
     def suggest(self, n: int, history: Sequence[Past]) -> Configuration | None:
-        """The n-th draw."""
         return self._space.configuration(lambda name, space: space.at(self._number(name, n)), self._fixed)
 
 
@@ -183,7 +181,6 @@ class Optuna:
             raise ConfigError(f"searcher optuna: {reason(error)}.") from None
 
     def suggest(self, n: int, history: Sequence[Past]) -> Configuration | None:
-        """What the sampler makes of the history."""
         self._hear(history)
         self._study.sampler = self._sampler(n)
         trial = self._study.ask()
@@ -208,7 +205,6 @@ class Optuna:
         return kinds.CategoricalDistribution(range(n)) if space.is_choice else kinds.IntDistribution(0, n - 1)
 
     def _begin(self) -> None:
-        """A study that knows nothing."""
         self._storage = self._optuna.storages.InMemoryStorage()
         self._study = self._optuna.create_study(direction=f"{self._mode}imize", storage=self._storage, sampler=self._sampler(0))
         self._heard: list[tuple[Past, int | None]] = []  # the history that it was told, each with its trial there
@@ -352,7 +348,7 @@ def make_searcher(asked: SearcherConfig, space: SearchSpace, config: ExperimentC
 
 def _starts(names: Sequence[str], space: SearchSpace, config: ExperimentConfig, point: Configuration) -> list[Configuration]:
     """The configurations of presets, one for each algorithm that has it; what is searched may lie outside its space there."""
-    known = {algorithm: list(applied(config, {ALGORITHM: algorithm}).make_algorithm(0).presets) for algorithm in space.algorithms}
+    known = {algorithm: list(applied(config, {ALGORITHM: algorithm}).sample.presets) for algorithm in space.algorithms}
     found: list[Configuration] = []
     for name in names:
         if name != "config" and not any(name in presets for presets in known.values()):
@@ -383,11 +379,7 @@ def _class_of_ray(name: str) -> Any:
     try:
         module, _, last = name.rpartition(".")
         found = getattr(importlib.import_module(module), last) if module else SEARCH_ALG_IMPORT[name]()
-    except KeyError:
-        raise ConfigError(
-            f"searcher: there is no searcher {name!r}{did_you_mean(name, (*BLIND, 'optuna', *SEARCH_ALG_IMPORT))}"
-        ) from None
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, KeyError) as error:
         raise ConfigError(f"searcher: {name!r} cannot be imported: {reason(error)}.") from None
     if not (isinstance(found, type) and issubclass(found, Searcher)):
         raise ConfigError(f"searcher: {name!r} is no ray.tune.search.Searcher.")

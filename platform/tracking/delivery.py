@@ -22,13 +22,15 @@ from ...data.errors import D3rayError, StorageError
 from ...data.uris import without_password
 from ..results.configurations import by_configuration, objective_of, objective_value
 from ..statistics import summarise
-from ..storage.experiments import Experiment, Status, Trial, flatten
+from ..storage.experiments import Experiment
 from ..storage.folders import Folder
 from ..storage.outbox import Line, lines
+from ..storage.resuming import flatten
+from ..storage.trials import Status, Trial
 from ..surroundings import describe_machine, read_surroundings
 from ..words import resume_command
 from .metric_files import MetricFiles
-from .models import register
+from .models import prepare_to_register, register
 from .place import FILE, is_at, shown
 from .runs import Tracking
 
@@ -59,7 +61,6 @@ class Delivery:
         return self
 
     def add(self, trial: Trial) -> None:
-        """A trial that goes on, to look after."""
         self.tracking.settled.discard(trial.key)
         self.files.forget(trial)
         self.trials.setdefault(trial.identity, trial)
@@ -80,6 +81,7 @@ class Delivery:
         self._thread.start()
 
     def _work(self) -> None:
+        prepare_to_register()
         while not self._stop.wait(_SECONDS_AFTER_FAILURE if self.trouble else _SECONDS_BETWEEN):
             self.attempt()
 

@@ -18,8 +18,8 @@ from ...data.storage.json_text import parse_json
 from ...data.uris import without_password
 from ..record.results import ConfigurationResult, Results, SeedResult
 from ..results.configurations import free_seed, id_of
-from ..storage.experiments import Status
 from ..storage.outbox import Line, lines_of_points
+from ..storage.trials import Status
 from .registered import is_registered, registry, tracking_uri
 from .runs import every_run
 
@@ -38,7 +38,6 @@ def lines_of(client: Any, run_id: str, names: Iterable[str]) -> list[Line]:
 
 
 def status_of(run: Any) -> Status:
-    """How a run stands."""
     return run.info.status if run.info.status in ("FINISHED", "FAILED", "KILLED") else "RUNNING"
 
 

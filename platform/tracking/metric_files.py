@@ -18,9 +18,10 @@ from typing import Any, Literal
 
 from ...algos.saving.loggers import csv_lines
 from ...data.storage.files import storage_errors, write_atomically
-from ..storage.experiments import Experiment, Trial
+from ..storage.experiments import Experiment
 from ..storage.folders import Folder
 from ..storage.outbox import Line, lines
+from ..storage.trials import Trial
 
 Kind = Literal["csv", "tensorboard"]
 KINDS: tuple[Kind, ...] = ("csv", "tensorboard")
@@ -127,7 +128,6 @@ def _complete(file: Path, content: bytes) -> None:
 
 
 def _params(trial: Trial, seed: int) -> bytes:
-    """What the metrics are of."""
     algorithm = trial.configuration.get("algorithm", {}).get("name")
     about = {"algorithm": algorithm, "seed": seed, "number": trial.number, "dataset": trial.dataset.get("name")}
     return json.dumps({**about, "configuration": trial.configuration}, indent=2).encode()

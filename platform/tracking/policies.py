@@ -16,9 +16,10 @@ from ...data.errors import ConfigError, did_you_mean
 from ...data.spec import Environment
 from ...data.uris import is_remote
 from ..results.configurations import objective_of, seed_score
-from ..settings.objective import Objective
-from ..storage.experiments import Experiment, Trial, is_better
+from ..settings.objective import Objective, is_better
+from ..storage.experiments import Experiment
 from ..storage.folders import Folder
+from ..storage.trials import Trial
 from .registered import is_registered, registered_package
 
 if TYPE_CHECKING:  # torch, which a package does without

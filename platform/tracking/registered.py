@@ -20,7 +20,6 @@ _URI = re.compile(r"models:/[^/@]+(@[^/@]+|/[^/@]+)")
 
 
 def is_registered(source: str) -> bool:
-    """Whether a text names a registered model."""
     return source.startswith("models:")
 
 

@@ -309,7 +309,6 @@ class Tracking:
         return len(self.known) < before
 
     def set_tags(self, run_id: str, tags: Mapping[str, str]) -> None:
-        """Tags of a run, in one request."""
         from mlflow.entities import RunTag
 
         if tags:
@@ -324,7 +323,6 @@ class Tracking:
             self.client.log_batch(run_id, metrics=metrics[at : at + _BATCH], synchronous=True)
 
     def set_status(self, run_id: str, status: str, reason: str = "") -> None:
-        """The status of a run, and why."""
         from mlflow.exceptions import MlflowException
 
         if reason:

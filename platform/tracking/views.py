@@ -56,7 +56,6 @@ def keep_views(tracking: Tracking, experiment: Experiment) -> None:
 
 
 def forget_views(tracking: Tracking, experiment: Experiment) -> None:
-    """Deletes the views of an experiment that is deleted."""
     client, at = tracking.client, tracking.experiment_id
     for name in client.get_experiment(at).tags:
         if name.startswith(f"{_TAG}d3ray-{experiment.key}"):

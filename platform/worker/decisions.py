@@ -23,8 +23,9 @@ from ...algos.saving.checkpoint import checkpoint_name
 from ...data.errors import ConfigError, StorageError
 from ...data.storage.files import storage_errors, sync_folder
 from ..settings.objective import Objective
-from ..storage.experiments import CANCELLED, Trial
+from ..storage.experiments import CANCELLED
 from ..storage.outbox import lines
+from ..storage.trials import Trial
 
 
 class Result(NamedTuple):
@@ -105,7 +106,6 @@ def _link(file: Path, other: Path) -> None:
 
 
 def exploits_of(trial: Trial) -> list[Exploit]:
-    """The exploits of a trial, the earliest first."""
     return [Exploit(**about) for about in trial.folder.read_json("exploits.json") or []]
 
 

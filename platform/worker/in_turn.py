@@ -18,9 +18,7 @@ class Member(Protocol):
     """What trains one seed, and holds whatever it needs for it."""
 
     @property
-    def step(self) -> int:
-        """The step that it has done."""
-        ...
+    def step(self) -> int: ...
 
     @property
     def warned(self) -> Mapping[int, str]:
@@ -36,17 +34,11 @@ class Member(Protocol):
         """Trains on for `n_steps` further steps, an epoch at a time."""
         ...
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Everything to go on from."""
-        ...
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]: ...
 
-    def load_state(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> Any:
-        """Goes on from a state."""
-        ...
+    def load_state(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> Any: ...
 
-    def close(self) -> None:
-        """Ends what it runs."""
-        ...
+    def close(self) -> None: ...
 
 
 class InTurn:
@@ -62,7 +54,6 @@ class InTurn:
 
     @property
     def step(self) -> int:
-        """The step that every seed has done."""
         return self.members[-1].step
 
     @property
@@ -74,7 +65,6 @@ class InTurn:
         return SimpleNamespace(divergence=SimpleNamespace(warned=warned))
 
     def seed(self, k: int) -> Any:
-        """The seed at position k, as an algorithm."""
         return self.members[k].trained
 
     def fitter(
@@ -87,7 +77,6 @@ class InTurn:
                 yield SimpleNamespace(metrics=[next(one).metrics for one in epochs])
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Everything to go on from."""
         if len(self.members) == 1:
             return self.members[0].state()
         tensors, metas = dict[str, Tensor](), list[dict[str, Any]]()
@@ -99,7 +88,6 @@ class InTurn:
         return tensors, {"algorithm": self.algorithm.name, "step": self.step, "seeds": seeds, "members": metas}
 
     def load_state(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> InTurn:
-        """Goes on from a state."""
         if len(self.members) == 1:
             self.members[0].load_state(tensors, meta)
             return self
@@ -109,6 +97,5 @@ class InTurn:
         return self
 
     def close(self) -> None:
-        """Ends what they run."""
         for member in self.members:
             member.close()

@@ -41,7 +41,6 @@ class OnlineMember:
 
     @property
     def step(self) -> int:
-        """Gradient steps done."""
         return self.trained.step
 
     @property
@@ -71,7 +70,6 @@ class OnlineMember:
         return self
 
     def close(self) -> None:
-        """Closes the environments."""
         if self._run is not None:
             self._run.close()
             self._run = None

@@ -77,7 +77,6 @@ class RayPeers:
         self._settle()
 
     def load(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
-        """Has them go on from the trial's state."""
         import ray
 
         state = ray.put((dict(tensors), dict(meta)))
@@ -101,7 +100,6 @@ class RayPeers:
         self._settle()
 
     def close(self) -> None:
-        """Ends them, and leaves the group."""
         import ray
 
         if ray.is_initialized():

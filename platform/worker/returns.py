@@ -86,7 +86,6 @@ class Returns:
             return None
 
     def close(self) -> None:
-        """Closes the environments."""
         if self._thread is not None:
             if self._vector is not None:
                 with contextlib.suppress(_HangsError):
@@ -119,7 +118,6 @@ class _Thread:
             raise _HangsError from None
 
     def end(self) -> None:
-        """Has the thread end with what it does now."""
         self._asked.put(None)
 
     def _serve(self) -> None:
@@ -138,7 +136,6 @@ class Every:
         self.evaluator, self.every, self.last, self.offset = evaluator, every, last, offset
 
     def __call__(self, algorithm: Algorithm, epoch: int) -> Mapping[str, float]:
-        """What the evaluator gives, or nothing."""
         step = algorithm.step + self.offset
         due = step % self.every == 0 or step >= self.last
         return self.evaluator(algorithm, epoch) if due else {}

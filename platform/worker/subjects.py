@@ -14,7 +14,7 @@ from ..places import Data
 from ..settings.config import EvaluationConfig
 from ..settings.evaluation import environment_to_play
 from ..settings.online import OnlineConfig
-from ..storage.experiments import Package
+from ..storage.trials import Package
 from ..subjects.kind import is_online, kind_of, make_algorithm
 from .actors import RayActors
 from .in_turn import InTurn

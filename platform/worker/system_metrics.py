@@ -51,7 +51,6 @@ class SystemMetrics:
                     self._samples.setdefault(k, []).append(value)
 
     def __call__(self) -> dict[str, float]:
-        """The metrics by name."""
         memory = psutil.virtual_memory()
         found = {
             "system/cpu_utilization_percentage": psutil.cpu_percent(),
@@ -70,7 +69,6 @@ class SystemMetrics:
         return found
 
     def close(self) -> None:
-        """Ends the samples."""
         self._ended.set()
 
 
@@ -79,7 +77,6 @@ def _utilisation(gpu: int) -> float:
 
 
 def _asks_driver() -> bool:
-    """Whether the driver can be asked for the use of a GPU."""
     try:
         torch.cuda.utilization(0)
     except Exception:  # nvidia-ml-py is not installed, or this driver does not tell

@@ -13,7 +13,7 @@ from ...data.uris import without_secrets
 from ..settings.config import CheckpointConfig, EvaluationConfig, ExperimentConfig
 from ..settings.objective import Objective
 from ..settings.online import OnlineConfig
-from ..storage.experiments import Trial
+from ..storage.trials import Trial
 
 _SHARE = "resources.json"  # of a trial's folder
 
@@ -45,7 +45,6 @@ class TrialConfig(Config):
 
     @property
     def n_processes(self) -> int:
-        """Processes that train one model together: one for each of several GPUs."""
         return max(1, int(self.resources.get("gpu", 0.0)))
 
 

@@ -23,10 +23,12 @@ from ...data.config import Config
 from ...data.errors import ConfigError, D3rayError, StorageError, did_you_mean
 from ..cluster.gpus import check_gpu, ran_out
 from ..settings.evaluation import environment_to_play, scorers
+from ..settings.objective import is_better
 from ..settings.plugins import import_plugins
-from ..storage.experiments import CANCELLED, Trial, asked_to_stop, is_better
+from ..storage.experiments import CANCELLED, asked_to_stop
 from ..storage.folders import Folder
 from ..storage.outbox import Outbox
+from ..storage.trials import Trial
 from ..storage.writer import FencedError, Writer
 from ..subjects.kind import kind_of, streams
 from ..surroundings import describe_machine, this_machine
@@ -174,7 +176,6 @@ class TrialRun:
         return rows
 
     def _divergence(self, seed: int, metrics: Mapping[str, float]) -> str | None:
-        """Why a seed is given up; None: it goes on."""
         if "first_bad_step" in metrics:
             return "its losses are not finite from there on"
         if not self.config.stop_diverging:
@@ -192,7 +193,6 @@ class TrialRun:
             yield one.metrics if isinstance(one.metrics, list) else [one.metrics]
 
     def _left_of_epoch(self) -> int:
-        """Gradient steps of the epoch that comes."""
         within = self.config.n_steps_per_epoch
         return min(self.config.n_steps - self.step, within - self.subject.step % within)
 
@@ -266,7 +266,6 @@ class TrialRun:
     # ---- state
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Everything to go on from."""
         tensors, meta = self.subject.state()
         trial = {
             "trial": self.writer.trial.key if self.writer else None,
@@ -490,7 +489,6 @@ class TrialRun:
             note_failure(self.writer, error, self.failed)
 
     def close(self) -> None:
-        """Closes environments and ends the loop; nothing is trained or measured afterwards."""
         self._end_epochs()
         if self._peers is not None:
             self._peers.close()

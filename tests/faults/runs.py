@@ -14,9 +14,10 @@ import numpy as np
 
 from d3ray import Dataset
 from d3ray.data.spec import Environment
-from d3ray.platform.storage.experiments import Experiment, Trial
+from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.storage.folders import Folder
 from d3ray.platform.storage.outbox import Line, lines
+from d3ray.platform.storage.trials import Trial
 from d3ray.platform.worker.trial_config import TrialConfig
 from d3ray.platform.worker.trial_run import TrialRun
 

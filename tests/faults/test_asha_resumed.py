@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.storage.outbox import lines
+from d3ray.platform.storage.trials import Trial
 
 from .cluster import LocalCluster
 from .runs import ALGORITHM, Runs

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.storage.outbox import lines
+from d3ray.platform.storage.trials import Trial
 from d3ray.platform.worker.decisions import exploits_of
 
 from .cluster import LocalCluster

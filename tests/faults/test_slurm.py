@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from d3ray.platform.cluster.description import Description
-from d3ray.platform.storage.experiments import Experiment, Trial
+from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.storage.folders import Folder
+from d3ray.platform.storage.trials import Trial
 
 from ..platform.object_store import KEYS, ObjectStore, object_store
 from .processes import clean_environment, kill, marked, until

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from d3ray import Dataset
-from d3ray.platform.storage.experiments import Experiment, Trial
+from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.storage.folders import Folder
+from d3ray.platform.storage.trials import Trial
 
 from ..platform.object_store import object_store
 from .cluster import LocalCluster

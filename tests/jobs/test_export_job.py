@@ -24,7 +24,8 @@ from d3ray.data.dataset import Dataset
 from d3ray.data.spec import Box, Environment, Spec
 from d3ray.data.version import __version__
 from d3ray.jobs.command.running import run_command
-from d3ray.platform.storage.experiments import Experiment, Trial
+from d3ray.platform.storage.experiments import Experiment
+from d3ray.platform.storage.trials import Trial
 from d3ray.platform.storage.writer import Writer
 
 SMALL = VectorEncoder(hidden_units=(16,))

@@ -20,9 +20,9 @@ from d3ray.data.errors import ConfigError, DataError, StorageError
 from d3ray.data.spec import Environment
 from d3ray.platform.experiment.checks import check_data
 from d3ray.platform.settings.config import ExperimentConfig
-from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.storage.folders import Folder
 from d3ray.platform.storage.outbox import lines
+from d3ray.platform.storage.trials import Trial
 from d3ray.platform.storage.writer import Writer
 from d3ray.platform.worker.trial_config import TrialConfig
 from d3ray.platform.worker.trial_run import TrialRun, note_failure

@@ -18,7 +18,7 @@ from d3ray.algos.testing import SMALL, maker, tiny_arrays, tiny_dataset
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.platform.settings.config import ScorerName
-from d3ray.platform.storage.experiments import is_cost
+from d3ray.platform.settings.objective import is_cost
 
 SCALED = {"observation_scaler": "standard", "reward_scaler": {"name": "multiply", "multiplier": 3.0}}
 

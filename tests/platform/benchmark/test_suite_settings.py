@@ -8,7 +8,7 @@ from d3ray import BC, IQL, ReBRAC
 from d3ray.algos.base import Algorithm
 from d3ray.platform.benchmark.report import compose
 from d3ray.platform.benchmark.settings import settings_of
-from d3ray.platform.storage.experiments import flatten
+from d3ray.platform.storage.resuming import flatten
 from d3ray.platform.tracking.runs import Tracking
 
 from .fake_benchmark import HOPPER, WALKER, read

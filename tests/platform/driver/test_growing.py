@@ -24,8 +24,8 @@ from d3ray.platform.driver.proposer import Listed
 from d3ray.platform.driver.trial_queue import TrialQueue, most_out
 from d3ray.platform.experiment.checks import check_data, check_place
 from d3ray.platform.settings.config import ExperimentConfig
-from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.storage.folders import Folder
+from d3ray.platform.storage.trials import Trial
 
 from ..leaks import files_with
 

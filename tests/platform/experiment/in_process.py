@@ -5,7 +5,8 @@ from __future__ import annotations
 from d3ray.platform.experiment.run import train_work
 from d3ray.platform.planning.rehearsal import proposed
 from d3ray.platform.settings.config import ExperimentConfig
-from d3ray.platform.storage.experiments import Experiment, Trial
+from d3ray.platform.storage.experiments import Experiment
+from d3ray.platform.storage.trials import Trial
 from d3ray.platform.sweep.config import SweepConfig
 from d3ray.platform.sweep.run import sweep_work
 from d3ray.platform.worker.trial_config import TrialConfig

@@ -19,8 +19,8 @@ from d3ray.platform.planning.rehearsal import proposed, rehearsal
 from d3ray.platform.results.experiment import read_results
 from d3ray.platform.results.status_reader import StatusReader
 from d3ray.platform.settings.config import ExperimentConfig
-from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.storage.outbox import lines
+from d3ray.platform.storage.trials import Trial
 from d3ray.platform.sweep.config import SweepConfig
 from d3ray.platform.sweep.run import run_sweep
 from d3ray.platform.tracking.measured import read_run

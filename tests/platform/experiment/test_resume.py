@@ -16,9 +16,10 @@ import pytest
 
 from d3ray import Dataset
 from d3ray.data.spec import Environment
-from d3ray.platform.storage.experiments import Experiment, Trial
+from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.storage.folders import Folder
 from d3ray.platform.storage.outbox import lines
+from d3ray.platform.storage.trials import Trial
 from d3ray.platform.tracking.runs import Tracking
 from d3ray.platform.tracking.settling import settle
 from d3ray.platform.worker.trial_config import TrialConfig

@@ -12,8 +12,8 @@ import pytest
 
 from d3ray import Dataset
 from d3ray.jobs.command.running import run_command
-from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.storage.folders import Folder
+from d3ray.platform.storage.trials import Trial
 from d3ray.platform.tracking.runs import Tracking
 
 FAILED: dict[str, Any] = {"status": "FAILED", "reason": "no luck", "step": 0}

@@ -12,7 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
-from d3ray.platform.storage.experiments import Experiment, Trial
+from d3ray.platform.storage.experiments import Experiment
+from d3ray.platform.storage.trials import Trial
 
 from ...faults.processes import Command, clean_environment, kill
 

@@ -20,8 +20,9 @@ from d3ray.platform.judging.run import judge
 from d3ray.platform.judging.settings import JudgeSettings
 from d3ray.platform.judging.training import fqe_experiment, fqe_work
 from d3ray.platform.planning.rehearsal import proposed, rehearsal
-from d3ray.platform.storage.experiments import Experiment, Trial
+from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.storage.folders import Folder
+from d3ray.platform.storage.trials import Trial
 from d3ray.platform.worker.trial_config import TrialConfig
 from d3ray.platform.worker.trial_run import TrialRun
 

@@ -28,8 +28,8 @@ from d3ray.platform.planning import probe
 from d3ray.platform.planning.packing import pack, share
 from d3ray.platform.planning.probe import Probe, TooLargeError
 from d3ray.platform.settings.config import ExperimentConfig
-from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.storage.folders import Folder
+from d3ray.platform.storage.trials import Trial
 from d3ray.platform.storage.writer import Writer
 from d3ray.platform.worker.trial_config import trial_config
 from d3ray.platform.worker.trial_run import note_failure

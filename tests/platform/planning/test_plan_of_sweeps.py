@@ -19,7 +19,8 @@ from d3ray.platform.planning.around import Tracked, tracked
 from d3ray.platform.planning.packing import pack
 from d3ray.platform.planning.probe import Measured, TooLargeError
 from d3ray.platform.planning.rehearsal import proposed, rehearsal
-from d3ray.platform.storage.experiments import Experiment, Trial
+from d3ray.platform.storage.experiments import Experiment
+from d3ray.platform.storage.trials import Trial
 from d3ray.platform.sweep.config import SweepConfig
 from d3ray.platform.sweep.run import sweep_work
 from d3ray.platform.worker.trial_config import TrialConfig

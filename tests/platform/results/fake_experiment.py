@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from d3ray.platform.storage import outbox
-from d3ray.platform.storage.experiments import Experiment, Status
+from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.storage.outbox import Outbox
+from d3ray.platform.storage.trials import Status
 from d3ray.platform.surroundings import FILE
 
 BEGUN = 1_790_000_000  # 2026-09-21 14:13:20 UTC

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from d3ray.platform.storage.experiments import Experiment, Trial
+from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.storage.outbox import Line, _text  # pyright: ignore[reportPrivateUsage]
+from d3ray.platform.storage.trials import Trial
 
 DATASET = {"name": "pendulum-replay", "fingerprint": "ab12" * 16, "source": "/data/pendulum", "environment": "Pendulum-v1"}
 SEARCH = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from d3ray.platform.settings.config import ExperimentConfig
-from d3ray.platform.storage.experiments import identity
+from d3ray.platform.storage.trials import identity
 from d3ray.platform.subjects.kind import make_algorithm
 from d3ray.platform.sweep.search_space import SearchSpace, applied, current
 

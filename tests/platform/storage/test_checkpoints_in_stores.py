@@ -11,8 +11,8 @@ import torch
 from d3ray.algos.saving.checkpoint import read_checkpoint
 from d3ray.data.errors import StorageError
 from d3ray.data.storage.stores.arrow_fs import ArrowFiles
-from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.storage.folders import Folder
+from d3ray.platform.storage.trials import Trial
 from d3ray.platform.storage.writer import FencedError, Writer
 
 from .bucket import register_bucket

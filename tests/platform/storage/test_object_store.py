@@ -19,9 +19,9 @@ import torch
 from d3ray.data.errors import StorageError
 from d3ray.data.storage.files import Place
 from d3ray.data.storage.stores.base import side_by_side
-from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.storage.folders import Folder
 from d3ray.platform.storage.locks import Lock
+from d3ray.platform.storage.trials import Trial
 from d3ray.platform.storage.writer import FencedError, Writer
 
 from ..object_store import ObjectStore, object_store

@@ -15,9 +15,10 @@ import torch
 
 from d3ray.data.errors import ConfigError, StorageError
 from d3ray.platform.storage import experiments, folders
-from d3ray.platform.storage.experiments import Experiment, Trial, identity
+from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.storage.folders import Folder
 from d3ray.platform.storage.locks import Lock
+from d3ray.platform.storage.trials import Trial, identity
 from d3ray.platform.storage.writer import FencedError, Writer
 
 from .bucket import register_bucket

@@ -12,7 +12,8 @@ import numpy as np
 from d3ray import Dataset
 from d3ray.data.spec import Environment
 from d3ray.platform.driver.budget import Spent
-from d3ray.platform.storage.experiments import Experiment, Trial
+from d3ray.platform.storage.experiments import Experiment
+from d3ray.platform.storage.trials import Trial
 from d3ray.platform.sweep.config import SweepConfig
 from d3ray.platform.sweep.run import Search, check_sweep
 from d3ray.platform.sweep.searchers import make_searcher

@@ -21,8 +21,9 @@ from d3ray.platform.driver.work import Work
 from d3ray.platform.experiment.checks import describe_dataset
 from d3ray.platform.settings.config import ExperimentConfig
 from d3ray.platform.settings.objective import Objective
-from d3ray.platform.storage.experiments import Experiment, Trial
+from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.storage.outbox import Outbox, lines
+from d3ray.platform.storage.trials import Trial
 from d3ray.platform.worker.trial_config import TrialConfig
 
 PLUGINS = Path(__file__).with_name("plugins")

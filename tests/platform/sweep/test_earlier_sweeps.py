@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from d3ray.platform.storage.experiments import Trial
+from d3ray.platform.storage.trials import Trial
 from d3ray.platform.sweep.config import SweepConfig
 from d3ray.platform.sweep.run import run_sweep
 

@@ -19,7 +19,7 @@ from d3ray.platform.driver.trials import run_trials
 from d3ray.platform.results.experiment import results_of
 from d3ray.platform.settings.config import ExperimentConfig
 from d3ray.platform.settings.objective import Objective
-from d3ray.platform.storage.experiments import Trial
+from d3ray.platform.storage.trials import Trial
 from d3ray.platform.sweep.scheduler_config import ASHA, PBT, Median, NoScheduler, SchedulerConfig
 from d3ray.platform.sweep.schedulers import Stopping, make_scheduler, told
 from d3ray.platform.worker.decisions import note_stop, results, stop_of

@@ -9,7 +9,8 @@ import pytest
 
 from d3ray.data.errors import ConfigError
 from d3ray.platform.record.results import Results
-from d3ray.platform.storage.experiments import Experiment, Trial
+from d3ray.platform.storage.experiments import Experiment
+from d3ray.platform.storage.trials import Trial
 from d3ray.platform.sweep.config import SweepConfig
 from d3ray.platform.sweep.run import run_sweep
 

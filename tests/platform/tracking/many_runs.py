@@ -20,8 +20,9 @@ import numpy as np
 import torch
 
 from d3ray.platform.report.experiment import report
-from d3ray.platform.storage.experiments import Experiment, Trial
+from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.storage.outbox import Outbox
+from d3ray.platform.storage.trials import Trial
 from d3ray.platform.storage.writer import Writer
 from d3ray.platform.tracking.delivery import Delivery, deliver
 from d3ray.platform.tracking.runs import Tracking

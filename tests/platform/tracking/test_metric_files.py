@@ -16,8 +16,9 @@ from tensorboardX.proto import event_pb2
 from tensorboardX.record_writer import masked_crc32c
 
 from d3ray.data.errors import StorageError
-from d3ray.platform.storage.experiments import Experiment, Trial
+from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.storage.outbox import Line, _text  # pyright: ignore[reportPrivateUsage]
+from d3ray.platform.storage.trials import Trial
 from d3ray.platform.tracking.metric_files import EVENTS, MetricFiles
 
 from ..results.fake_status import begin, write_trial

@@ -17,8 +17,9 @@ from d3ray.algos.export.packing import write_package
 from d3ray.algos.registry import algorithm_class
 from d3ray.data.spec import Environment
 from d3ray.jobs.command.running import run_command
-from d3ray.platform.storage.experiments import Experiment, Status
+from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.storage.outbox import Outbox
+from d3ray.platform.storage.trials import Status
 from d3ray.platform.storage.writer import Writer
 from d3ray.platform.tracking import promotion
 from d3ray.platform.tracking.delivery import deliver

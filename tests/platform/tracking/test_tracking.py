@@ -21,8 +21,9 @@ import requests
 import torch
 
 from d3ray.data.errors import ConfigError
-from d3ray.platform.storage.experiments import Experiment, Trial
+from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.storage.folders import Folder
+from d3ray.platform.storage.trials import Trial
 from d3ray.platform.storage.writer import Writer
 from d3ray.platform.tracking.delivery import Delivery, deliver
 from d3ray.platform.tracking.runs import ServerAwayError, Tracking, check_tracking

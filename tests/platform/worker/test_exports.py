@@ -11,8 +11,8 @@ import pytest
 from d3ray.algos.testing.tiny import tiny_dataset
 from d3ray.data.errors import ConfigError, StorageError
 from d3ray.platform.experiment.checks import describe_dataset
-from d3ray.platform.storage.experiments import Trial
 from d3ray.platform.storage.folders import Folder
+from d3ray.platform.storage.trials import Trial
 from d3ray.platform.storage.writer import FencedError
 from d3ray.platform.subjects.own import Own
 from d3ray.platform.worker.trial_config import TrialConfig
