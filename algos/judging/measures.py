@@ -86,7 +86,7 @@ def discounted_sum_of_advantage() -> Measure:
     """
 
     def weighted(seen: Seen) -> Tensor:
-        gamma, upto = seen.fit.learner.values["gamma"][0], seen.steps.number.double() + 1
+        gamma, upto = seen.fit.learner.discounts[0], seen.steps.number.double() + 1
         weight = upto if gamma == 1 else (1 - gamma**upto) / (1 - gamma)
         return weight * (seen.taken - seen.best).mean(0).double()
 

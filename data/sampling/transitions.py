@@ -132,7 +132,7 @@ class TransitionSampler(Sampler):
         Raises:
             DataError: a buffer has nothing yet that can be drawn.
         """
-        step = self._step(step)
+        step = self._step(None) if step is None else step
         if self.grows or size is not None:
             return self._moved(self._batch(self.numbers(step)[..., :size].contiguous()))
         block, at = divmod(step, self._block_steps)
