@@ -25,22 +25,14 @@ Bounds = Annotated[tuple[float, float], AfterValidator(_rising)]
 """From where to where, as a setting."""
 
 
-class AlgorithmConfig(Config):
-    """Settings that every algorithm has. Floats are coefficients: tensors while training runs, one a seed."""
+class TrainedConfig(Config):
+    """Settings of all that is trained. Floats are coefficients: tensors while training runs, one a seed."""
 
     follows_rollouts: ClassVar[bool] = False  # whether all that it learns from is what it has just done
 
     batch_size: int = setting(256, "transitions in a gradient step", gt=0)
-    gamma: float = setting(0.99, "γ: discount of one step", source="SAC, Table 1; the authors' code of TD3", ge=0, le=1)
-    td_steps: int = setting(1, "n of the n-step return", gt=0)
-    sampler: Sampling | None = setting(
-        None, "how transitions are drawn: epoch, weighted, prioritized, stream, or uniform with its settings; None: uniform"
-    )
     observation_scaler: ObservationScaler | None = setting(
         None, "how observations are scaled: standard, min_max or pixel, online running; of a dict, one for each key"
-    )
-    reward_scaler: RewardScaler | None = setting(
-        None, "how each reward is scaled: standard, min_max, clip, multiply, constant_shift or return_based, online running"
     )
     augmentation: Augmentations = setting((), "how observations are changed at random while training: names or settings, in order")
     n_augmentations: int = setting(1, "copies of a batch, each augmented for itself; their losses are averaged", gt=0)
@@ -53,7 +45,7 @@ class AlgorithmConfig(Config):
     @model_validator(mode="after")
     def _check_scalers(self) -> Self:
         for name in ("observation_scaler", "reward_scaler"):
-            scaler = getattr(self, name)
+            scaler = getattr(self, name, None)
             if scaler is not None and scaler.is_running and not self.follows_rollouts:
                 raise ValueError(f"{name} 'running' is of algorithms that learn from rollouts, as PPO: say 'standard'.")
         return self
@@ -63,12 +55,44 @@ class AlgorithmConfig(Config):
         return {name: value for name, value in self if isinstance(value, float)}
 
 
-class ContinuousConfig(AlgorithmConfig):
-    """Settings of algorithms with continuous actions."""
+class SampledConfig(TrainedConfig):
+    """Settings of what draws from data."""
+
+    sampler: Sampling | None = setting(
+        None, "how transitions are drawn: epoch, weighted, prioritized, stream, or uniform with its settings; None: uniform"
+    )
+
+
+class RewardedConfig(TrainedConfig):
+    """Settings of what looks at rewards."""
+
+    reward_scaler: RewardScaler | None = setting(
+        None, "how each reward is scaled: standard, min_max, clip, multiply, constant_shift or return_based, online running"
+    )
+
+
+class DiscountedConfig(RewardedConfig):
+    """Settings of what looks at returns."""
+
+    gamma: float = setting(0.99, "γ: discount of one step", source="SAC, Table 1; the authors' code of TD3", ge=0, le=1)
+
+
+class AlgorithmConfig(DiscountedConfig, SampledConfig):
+    """Settings of algorithms that learn from returns, drawn from data: those of most."""
+
+    td_steps: int = setting(1, "n of the n-step return", gt=0)
+
+
+class ActionsConfig(TrainedConfig):
+    """Settings of what has continuous actions."""
 
     action_scaler: ActionScaler | None = setting(
         None, "how actions are brought to [-1, 1]: min_max; None: they are there, or their space has bounds"
     )
+
+
+class ContinuousConfig(AlgorithmConfig, ActionsConfig):
+    """Settings of algorithms with continuous actions."""
 
 
 _Config = TypeVar("_Config", bound=Config)

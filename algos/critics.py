@@ -1,22 +1,37 @@
-"""What algorithms with critics share, whichever actions they are for: how critics are set, and how they and their targets move."""
+"""What algorithms with critics, or with a policy and critics, share, whichever actions they are for.
+
+Most have one step of the critics, one of the policy, and targets that follow, each a kind of update of its own:
+
+    def schedule(self, step):
+        c = self.config_
+        return due(step, critic=1, actor=c.update_actor_interval, targets=c.target_update_interval or 1)
+
+`Critics` and `ActorCritic` have these kinds, and `tau` and `target_update_interval` mean the same everywhere: every n-th gradient
+step a target moves by the share τ. τ = 1 copies the network, which is a hard update.
+"""
 
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..data.batch import Batch
 from ..data.config import setting
 from ..data.errors import named
+from ..data.spec import Spec
 from .base import Algorithm
-from .config import AlgorithmConfig
-from .definition import LossValue, Verbs
+from .config import AlgorithmConfig, ContinuousConfig, TrainedConfig
+from .definition import LossValue, Network, Verbs
 from .dynamics.settings import Dynamics, ModelRollouts
 from .nets import Hyper, Nets
+from .networks.encoders import DefaultEncoder, Encoder
+from .networks.perceptrons import SoftmaxPolicy
 from .networks.q_functions import Bootstrap, Mean, QFunction, picked
+from .optimizers import Adam, Optimizer
+from .ports import Noise, Ports, Tensors
 
 if TYPE_CHECKING:
     from ..data.dataset import Dataset
@@ -25,8 +40,8 @@ _FAR = 3.0  # corners of the Huber loss: rewards that spread further are far bey
 RATE = "SAC, Table 1; the authors' code of TD3, TD3+BC and IQL"
 
 
-class CriticsConfig(AlgorithmConfig):
-    """Settings of algorithms with critics; the defaults are those of most for continuous actions."""
+class QConfig(TrainedConfig):
+    """Settings of critics; the defaults are those of most for continuous actions."""
 
     q_function: QFunction = setting(Mean(), "what critics estimate: mean, or a distribution of the return")
     n_critics: int = setting(2, "size of the ensemble", source=RATE, gt=0)
@@ -34,16 +49,45 @@ class CriticsConfig(AlgorithmConfig):
     bootstrap: Bootstrap = setting(
         False, "whether each critic learns from a half of the transitions, of its own", source="Osband et al. 2016"
     )
+
+
+class TargetsConfig(TrainedConfig):
+    """Settings of networks that have targets."""
+
     tau: float = setting(0.005, "τ: share of a network that enters its target when it moves; 1 copies it", source=RATE, gt=0, le=1)
     target_update_interval: int | None = setting(
         None, "gradient steps from one move of the targets to the next; None: as the algorithm has it", gt=0
     )
+
+
+class GeneratedConfig(TrainedConfig):
+    """Settings of what may learn from a model's transitions too."""
+
     dynamics: Dynamics = setting(
         None,
         "a model that generates a share of each batch: a trained ProbabilisticEnsemble, or its path; None: none does",
         since="0.2",
     )
     rollouts: ModelRollouts = setting(ModelRollouts(), "how that model generates", since="0.2")
+
+
+class CriticsConfig(AlgorithmConfig, QConfig, TargetsConfig, GeneratedConfig):
+    """Settings of algorithms with critics."""
+
+
+class PolicyAndCriticsConfig(CriticsConfig):
+    """Settings of algorithms with a policy and critics, whichever actions they are for."""
+
+    actor_learning_rate: float = setting(3e-4, "of the policy", source=RATE, gt=0)
+    critic_learning_rate: float = setting(3e-4, "of the critics", source=RATE, gt=0)
+    actor_optimizer: Optimizer = setting(Adam(), "what steps the policy")
+    critic_optimizer: Optimizer = setting(Adam(), "what steps the critics")
+    actor_encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the policy")
+    critic_encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the critics")
+
+
+class ActorCriticConfig(PolicyAndCriticsConfig, ContinuousConfig):
+    """Settings of algorithms with a policy and critics, for continuous actions."""
 
 
 class Critics(Algorithm):
@@ -84,11 +128,9 @@ class Critics(Algorithm):
             )
 
     def critic(self, learner: Verbs, batch: Batch) -> None:
-        """The critics, down `critic_loss`."""
         learner.minimise(self.critic_loss, "critic", batch)
 
     def targets(self, learner: Verbs, batch: Batch) -> None:
-        """The critics' target, by the share τ."""
         learner.track("critic", rate="tau")
 
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
@@ -104,3 +146,53 @@ class DiscreteCritics(Critics):
 
     def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         return picked(nets.critic(observation), action)
+
+
+class ActorCritic(Critics):
+    """Algorithms whose network `policy` has a target too: the kinds `critic`, `actor` and `targets`."""
+
+    def actor(self, learner: Verbs, batch: Batch) -> None:
+        learner.minimise(self.actor_loss, "policy", batch)
+
+    def targets(self, learner: Verbs, batch: Batch) -> None:
+        learner.track("critic", rate="tau")
+        learner.track("policy", rate="tau")
+
+    def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
+        """L_π of each sample, [B]."""
+        raise NotImplementedError
+
+
+class DistributionPolicy(Algorithm):
+    """Algorithms whose network `policy` gives a distribution over actions: its mode acts, and its draws explore."""
+
+    def ports(self, spec: Spec, config: Any) -> Ports:
+        return {} if getattr(config, "policy_type", "") == "deterministic" else {"action": Noise(spec.action.shape)}
+
+    def act(self, nets: Nets, observation: Any, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
+        policy = nets.policy(observation)
+        return (policy.sample(noise["action"]) if "action" in noise else policy.mode()), state
+
+    def log_prob(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
+        return nets.policy(observation).log_prob(action)
+
+
+class SoftmaxActor(DistributionPolicy):
+    """The same with discrete actions: the likeliest one acts, and its draws explore."""
+
+    actions: ClassVar = "discrete"
+
+    def policy_network(self, spec: Spec, config: Any) -> nn.Module:
+        return SoftmaxPolicy(config.actor_encoder, spec.observation, spec.n_actions)
+
+    def ports(self, spec: Spec, config: Any) -> Ports:
+        return {"action": Noise((spec.n_actions,), "uniform")}
+
+
+def critic_network(spec: Spec, config: PolicyAndCriticsConfig) -> Network:
+    """The critics, with a target: of an action each, or with a value for each discrete one."""
+    make, size = (
+        (config.q_function.discrete, spec.n_actions) if spec.discrete else (config.q_function.continuous, spec.action.shape[0])
+    )
+    critic = make(config.critic_encoder, spec.observation, size, config.n_critics, share_encoder=config.share_encoder)
+    return Network(critic, "critic_learning_rate", True, config.critic_optimizer, config.q_function.groups())

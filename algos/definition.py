@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from torch import Tensor, nn
 
-from ..data.batch import Batch, Drawn
 from ..data.config import in_present_words
 from ..data.errors import ConfigError, did_you_mean
 from ..data.sampling_settings import PrioritizedSampling, StreamSampling
 from ..data.seeds import checked_seed
 from ..data.spec import Spec
-from .config import AlgorithmConfig, Preset
+from .config import Preset, TrainedConfig
 from .devices import AnyDevice
 from .former import in_present_arguments
-from .nets import Hyper, Nets
+from .nets import Axes as Axes
+from .nets import Hyper as Hyper
+from .nets import Loss as Loss
+from .nets import LossValue as LossValue
+from .nets import Nets as Nets
+from .nets import Verbs as Verbs
+from .nets import axes_of as axes_of
+from .nets import due as due
+from .nets import loss as loss
+from .nets import precomputed as precomputed
 from .networks.q_functions import losses_as_written
 from .optimizers import ADAM, Group, Optimizer
 from .ports import Ports, Tensors
@@ -28,12 +35,6 @@ from .wants import Opens, Transitions, Wants
 
 if TYPE_CHECKING:
     from ..data.dataset import Dataset
-
-# What `loss` says, and metrics: one value a sample, or one.
-LossValue = tuple[Tensor, dict[str, Tensor]]
-Loss = Callable[[Nets, Any, Hyper], LossValue]
-Method = TypeVar("Method", bound=Callable[..., Any])
-
 
 COMPILED_FROM = 100_000
 """Steps of a training that is done earlier when its gradient steps are compiled."""
@@ -68,106 +69,10 @@ class Network:
         return found
 
 
-Axes = Literal["sample", "member sample", "sample step", "batch"]
-_RANK: dict[Axes, int] = {"sample": 1, "member sample": 2, "sample step": 2, "batch": 0}
-
-
-def loss(axes: Axes) -> Callable[[Method], Method]:
-    """Says what a loss gives, of which the learner takes the mean, importance weights applied.
-
-    Args:
-        axes: "sample": one value each, [B]. "member sample": one for each member of an ensemble too, [members, B], which are
-            summed. "sample step": [B, T], the last T steps of stretches, where the batch's mask has them. "batch": one for the
-            whole batch, (), which is a mean already.
-    """
-
-    def say(method: Method) -> Method:
-        method.axes = axes  # pyright: ignore[reportFunctionMemberAccess]
-        return method
-
-    return say
-
-
-def axes_said(loss: Loss) -> Axes:
-    """The axes that a loss says it has. Raises TypeError where it says none."""
-    axes: Axes | None = getattr(loss, "axes", None)
-    if axes is None:
-        raise TypeError(
-            f"The loss {loss.__qualname__} does not say what it gives: mark it @loss('sample') for [B], 'member sample' for "
-            "[members, B], 'sample step' for [B, T], or 'batch' for one number."
-        )
-    return axes
-
-
-def axes_of(loss: Loss, values: Tensor) -> Axes:
-    """The axes that a loss says it has. Raises TypeError where it says none, or gives something of another rank."""
-    axes = axes_said(loss)
-    if values.ndim != _RANK[axes]:
-        raise TypeError(f"The loss {loss.__qualname__} says that it gives {axes!r}, and gave the shape {tuple(values.shape)}.")
-    return axes
-
-
-def precomputed(method: Callable[[Any, Nets, Batch, Hyper], Tensor]) -> Callable[[Any, Nets, Batch, Hyper], Tensor]:
-    """A method of an algorithm that several losses of a kind read: after `Verbs.precompute` they find it worked out."""
-
-    @functools.wraps(method)
-    def read(self: Any, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
-        known = batch.extra.get(method.__name__)
-        return method(self, nets, batch, h) if known is None else known
-
-    return read
-
-
-def transitions(config: AlgorithmConfig, **more: Any) -> Transitions:
+def transitions(config: TrainedConfig, **more: Any) -> Transitions:
     """Single transitions as the settings say; `more` as `Transitions`'."""
     members = getattr(config, "n_critics", 0) if getattr(config, "bootstrap", False) else 0
-    return Transitions(config.batch_size, config.td_steps, members=members, **more)
-
-
-class Verbs(Protocol):
-    """What a kind of update knows of the learner: it is a method of (verbs, batch) that calls these."""
-
-    def minimise(self, loss: Loss, network: str | tuple[str, ...], batch: Drawn) -> None:
-        """One optimiser step of the named networks down the gradient of the mean loss; no other network gets a gradient."""
-        ...
-
-    def constrain(
-        self, loss: Loss, divergence: Callable[[Nets, Any, Hyper], Tensor], network: str, batch: Drawn, limits: Any
-    ) -> None:
-        """One step of the network down the mean loss, as far as a mean divergence allows; `limits` is `trust_region.Limits`."""
-        ...
-
-    def precompute(self, part: Callable[[Nets, Batch, Hyper], Tensor], batch: Batch) -> Batch:
-        """The batch with what a `precomputed` method gives now: for losses of networks that it does not depend on."""
-        ...
-
-    def track(self, network: str, rate: str = "tau") -> None:
-        """The target moves towards the network by the share `h.RATE`: θ' ← τ θ + (1 - τ) θ'. Batch statistics are copied."""
-        ...
-
-    def copy(self, network: str) -> None:
-        """The target becomes equal to the network."""
-        ...
-
-    def hold(self, test: Callable[[Nets, Any, Hyper], Tensor], network: str, batch: Drawn) -> None:
-        """From here on `minimise` leaves the network as it is where `test` is true now, a bool () of one seed, until `release`.
-
-        Parameters stay, and what the optimiser remembers, its count of steps included. No value is read: of a stack each row is
-        held for itself. The network is one that `Definition.holds` names.
-        """
-        ...
-
-    def release(self, network: str) -> None:
-        """The network is held no longer."""
-        ...
-
-
-def due(step: int, **every: int) -> tuple[str, ...]:
-    """The kinds that are due at gradient step `step` (from 0), in the order given: each at every so-manieth step.
-
-    `due(step, critic=1, actor=2, targets=2)` is ("critic",) at step 0 and ("critic", "actor", "targets") at step 1.
-    """
-    return tuple(kind for kind, n in every.items() if (step + 1) % n == 0)
+    return Transitions(config.batch_size, getattr(config, "td_steps", 1), members=members, **more)
 
 
 class Definition:
@@ -187,7 +92,7 @@ class Definition:
             batch. It changes results by rounding only.
     """
 
-    Config: ClassVar[type[AlgorithmConfig]]
+    Config: ClassVar[type[TrainedConfig]]
     presets: ClassVar[Mapping[str, Preset]] = {}
     actions: ClassVar[Literal["continuous", "discrete"] | tuple[Literal["continuous", "discrete"], ...]]
     has_td_errors: ClassVar[bool] = True  # whether a loss gives `td_error`, by which transitions can be drawn
@@ -275,7 +180,6 @@ class Definition:
 
     @classmethod
     def learns_values(cls) -> bool:
-        """Whether there is a Q(s, a) to predict."""
         return cls.values is not Definition.values
 
     def completed(self, config: Any, dataset: Dataset) -> Any:
@@ -291,13 +195,12 @@ class Definition:
 
     @classmethod
     def action_kinds(cls) -> tuple[str, ...]:
-        """The kinds of actions that it takes."""
         return (cls.actions,) if isinstance(cls.actions, str) else cls.actions
 
     # ---- settings, as scikit-learn asks
 
     @classmethod
-    def read_config(cls, written: Mapping[str, Any]) -> AlgorithmConfig:
+    def read_config(cls, written: Mapping[str, Any]) -> TrainedConfig:
         """The config that was written with what was trained, as it was meant then. Raises ConfigError as `Config.checked`."""
         config = cls.Config.checked(written, title=cls.__name__)
         return losses_as_written(config, written) if cls.actions == "discrete" else config
@@ -346,7 +249,6 @@ class Definition:
 
     @property
     def name(self) -> str:
-        """The registered name: the class's."""
         return type(self).__name__
 
     @classmethod
@@ -357,10 +259,9 @@ class Definition:
         return cls(**{**cls.presets[preset].settings, **settings})
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Every constructor argument and its value."""
         return {name: getattr(self, name) for name in (*self.Config.model_fields, *RUN)}
 
-    def check_settings(self) -> AlgorithmConfig:
+    def check_settings(self) -> TrainedConfig:
         """The config that the settings make. Raises ConfigError in one sentence."""
         for name, known in {"compile_graph": (None, True, False), "data_parallel": (True, False)}.items():
             if not any((given := getattr(self, name)) is one for one in known):  # it may come from a file
@@ -368,11 +269,12 @@ class Definition:
         if self.dtype not in ("float32", "float64"):
             raise ConfigError(f"{self.name}: dtype is {self.dtype!r}; choose 'float32' or 'float64'.")
         config = self.Config.checked({name: getattr(self, name) for name in self.Config.model_fields}, title=self.name)
-        if isinstance(config.sampler, PrioritizedSampling) and not self.has_td_errors:
+        sampler = getattr(config, "sampler", None)
+        if isinstance(sampler, PrioritizedSampling) and not self.has_td_errors:
             raise ConfigError(
                 f"{self.name} has no TD error for sampler 'prioritized' to draw by: choose uniform, epoch or weighted."
             )
-        if isinstance(config.sampler, StreamSampling) and isinstance(self.wants(config), Opens):
+        if isinstance(sampler, StreamSampling) and isinstance(self.wants(config), Opens):
             raise ConfigError(f"{self.name} looks at its data in an order of its own, which cannot stream: leave sampler out.")
         if config.matmul_precision != "float32" and self.dtype != "float32":
             given = f"matmul_precision is {config.matmul_precision!r}, beside which all else is float32"

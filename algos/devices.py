@@ -48,7 +48,6 @@ class Device:
         self._id = gpu_id
 
     def get_id(self) -> int:
-        """The number."""
         return self._id
 
     def __deepcopy__(self, memo: Mapping[int, Any]) -> Device:

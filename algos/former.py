@@ -11,7 +11,6 @@ Class = TypeVar("Class", bound=type[Any])
 
 
 def warn_of(former: str, now: str, stacklevel: int = 3) -> None:
-    """Says that a name is another one now."""
     warnings.warn(f"{former} is deprecated: write {now}.", DeprecationWarning, stacklevel=stacklevel)
 
 

@@ -1,19 +1,20 @@
-"""What a loss sees: named networks of one seed, its hyper-parameters, and random numbers with addresses."""
+"""What losses and kinds of update are written with: networks of one seed, hyper-parameters, addressed noise, the verbs."""
 
 from __future__ import annotations
 
+import functools
 import math
 import zlib
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
+from ..data.batch import Batch, Drawn, Steps
 from ..data.random import fold, normal, uniform
-from .networks.sharding import drawn_whole
-from .networks.training import Pass, under_way
+from .networks.training import Pass, drawn_whole, under_way
 
 Parameters = dict[str, Tensor]
 
@@ -45,6 +46,7 @@ class Nets:
         resting: Whether live networks are at rest too, as where a loss is only read.
         h: The hyper-parameters that go with them, for what acts and values: `nets.h.action_std`.
         guests: Networks of others, which are at rest.
+        ahead: Noise at `key`, drawn together with that of steps to come.
     """
 
     target: Nets
@@ -57,16 +59,17 @@ class Nets:
         target: Nets | None,
         key: Tensor | None,
         dtype: torch.dtype,
-        minimised: tuple[str, ...] = (),
+        minimised: Iterable[str] = (),
         *,
         resting: bool = False,
         h: Hyper | None = None,
         guests: Nets | None = None,
+        ahead: Ahead | None = None,
     ) -> None:
         self._modules, self._tensors, self._dtype = modules, tensors, dtype
         self._training, self._is_target = target is not None and not resting, target is None
         self._loss_key, self._own_key = key, key if target is not None else None  # a target's is folded when it is asked for
-        self._calls, self._guests = 0, guests
+        self._calls, self._guests, self._ahead = 0, guests, ahead
         self.statistics: dict[str, dict[str, Tensor]] = {name: {} for name in minimised}
         if target is not None:
             self.target = target
@@ -83,11 +86,9 @@ class Nets:
         return NetworkCall(self, name, modules[name])
 
     def has(self, name: str) -> bool:
-        """Whether there is a network of this name here."""
         return name in self._modules
 
     def network(self, name: str) -> nn.Module:
-        """The module of a network, whose tensors may be handed in elsewhere."""
         return self._modules[name]
 
     def run(self, name: str, function: Callable[..., Any], inputs: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -105,9 +106,8 @@ class Nets:
         return drawn_whole(tuple(shape), lambda whole: self._normal(name, whole))
 
     def _normal(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        ahead, at = getattr(self._key, "ahead", (None, 0))
-        if ahead is not None and ahead.holds(shape):
-            return ahead.noise(at, name, shape, self._dtype)
+        if self._ahead is not None:
+            return self._ahead.noise(name, shape, self._dtype)
         return normal(fold(self._key, name), shape, self._dtype)
 
     def uniform(self, name: str, shape: tuple[int, ...] | torch.Size) -> Tensor:
@@ -128,24 +128,23 @@ class Ahead:
 
     Args:
         keys: int64 [steps], the address of the loss at each step.
+        steps: Which says the one under way.
     """
 
     LARGEST = 2**20  # numbers held at once for one name
 
-    def __init__(self, keys: Tensor) -> None:
-        self._keys = keys
+    def __init__(self, keys: Tensor, steps: Steps) -> None:
+        self._keys, self._steps = keys, steps
         self._made: dict[tuple[str, tuple[int, ...], torch.dtype], Tensor] = {}
 
-    def holds(self, shape: tuple[int, ...] | torch.Size) -> bool:
-        """Whether noise of a shape is small enough."""
-        return math.prod(shape) * len(self._keys) <= self.LARGEST
-
-    def noise(self, at: int, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """What `normal` gives at the address of the step number `at` of these."""
+    def noise(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """What `normal` gives at the address of the step under way."""
+        if math.prod(shape) * len(self._keys) > self.LARGEST:
+            return normal(fold(self._keys[self._steps.at], name), shape, dtype)
         key = (name, shape, dtype)
         if key not in self._made:
             self._made[key] = normal(fold(self._keys, name), shape, dtype)
-        return self._made[key][at]
+        return self._made[key][self._steps.at]
 
 
 class NetworkCall:
@@ -206,3 +205,108 @@ def _wants_pass(module: nn.Module, *, training: bool) -> bool:
         known = (draws or trains, draws)
         module.__dict__["_d3ray_pass"] = known
     return known[not training]
+
+
+# ---- losses
+
+# What `loss` says, and metrics: one value a sample, or one.
+LossValue = tuple[Tensor, dict[str, Tensor]]
+Loss = Callable[[Nets, Any, Hyper], LossValue]
+Method = TypeVar("Method", bound=Callable[..., Any])
+Axes = Literal["sample", "member sample", "sample step", "batch"]
+_RANK: dict[Axes, int] = {"sample": 1, "member sample": 2, "sample step": 2, "batch": 0}
+
+
+def loss(axes: Axes) -> Callable[[Method], Method]:
+    """Says what a loss gives, of which the learner takes the mean, importance weights applied.
+
+    Args:
+        axes: "sample": one value each, [B]. "member sample": one for each member of an ensemble too, [members, B], which are
+            summed. "sample step": [B, T], the last T steps of stretches, where the batch's mask has them. "batch": one for the
+            whole batch, (), which is a mean already.
+    """
+
+    def say(method: Method) -> Method:
+        method.axes = axes  # pyright: ignore[reportFunctionMemberAccess]
+        return method
+
+    return say
+
+
+def axes_said(loss: Loss) -> Axes:
+    """The axes that a loss says it has. Raises TypeError where it says none."""
+    axes: Axes | None = getattr(loss, "axes", None)
+    if axes is None:
+        raise TypeError(
+            f"The loss {loss.__qualname__} does not say what it gives: mark it @loss('sample') for [B], 'member sample' for "
+            "[members, B], 'sample step' for [B, T], or 'batch' for one number."
+        )
+    return axes
+
+
+def axes_of(loss: Loss, values: Tensor) -> Axes:
+    """The axes that a loss says it has. Raises TypeError where it says none, or gives something of another rank."""
+    axes = axes_said(loss)
+    if values.ndim != _RANK[axes]:
+        raise TypeError(f"The loss {loss.__qualname__} says that it gives {axes!r}, and gave the shape {tuple(values.shape)}.")
+    return axes
+
+
+def precomputed(method: Callable[[Any, Nets, Batch, Hyper], Tensor]) -> Callable[[Any, Nets, Batch, Hyper], Tensor]:
+    """A method of an algorithm that several losses of a kind read: after `Verbs.precompute` they find it worked out."""
+
+    @functools.wraps(method)
+    def read(self: Any, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
+        known = batch.extra.get(method.__name__)
+        return method(self, nets, batch, h) if known is None else known
+
+    return read
+
+
+# ---- kinds of update
+
+
+class Verbs(Protocol):
+    """What a kind of update knows of the learner: it is a method of (verbs, batch) that calls these."""
+
+    def minimise(self, loss: Loss, network: str | tuple[str, ...], batch: Drawn) -> None:
+        """One optimiser step of the named networks down the gradient of the mean loss; no other network gets a gradient."""
+        ...
+
+    def constrain(
+        self, loss: Loss, divergence: Callable[[Nets, Any, Hyper], Tensor], network: str, batch: Drawn, limits: Any
+    ) -> None:
+        """One step of the network down the mean loss, as far as a mean divergence allows; `limits` is `trust_region.Limits`."""
+        ...
+
+    def precompute(self, part: Callable[[Nets, Batch, Hyper], Tensor], batch: Batch) -> Batch:
+        """The batch with what a `precomputed` method gives now: for losses of networks that it does not depend on."""
+        ...
+
+    def track(self, network: str, rate: str = "tau") -> None:
+        """The target moves towards the network by the share `h.RATE`: θ' ← τ θ + (1 - τ) θ'. Batch statistics are copied."""
+        ...
+
+    def copy(self, network: str) -> None:
+        """The target becomes equal to the network."""
+        ...
+
+    def hold(self, test: Callable[[Nets, Any, Hyper], Tensor], network: str, batch: Drawn) -> None:
+        """From here on `minimise` leaves the network as it is where `test` is true now, a bool () of one seed, until `release`.
+
+        Parameters stay, and what the optimiser remembers, its count of steps included. No value is read: of a stack each row is
+        held for itself. The network is one that `Definition.holds` names.
+        """
+        ...
+
+    def release(self, network: str) -> None:
+        """The network is held no longer."""
+        ...
+
+
+def due(step: int, **every: int) -> tuple[str, ...]:
+    """The kinds that are due at gradient step `step` (from 0), in the order given: each at every so-manieth step.
+
+    `due(step, critic=1, actor=2, targets=2)` is ("critic",) at step 0 and ("critic", "actor", "targets") at step 1.
+    """
+    return tuple(kind for kind, n in every.items() if (step + 1) % n == 0)

@@ -47,7 +47,6 @@ Tensors = dict[str, Tensor]
 
 
 def memories(ports: Ports) -> dict[str, Memory]:
-    """The memory among them."""
     return {name: port for name, port in ports.items() if isinstance(port, Memory)}
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from .config import AlgorithmConfig, Preset
+from .config import Preset, TrainedConfig
 
 
 class TaskPresets(Mapping[str, Preset]):
@@ -34,7 +34,7 @@ class TaskPresets(Mapping[str, Preset]):
         general: What the page writes, which serves any task.
     """
 
-    def __init__(self, page: str, config: type[AlgorithmConfig], general: Mapping[str, Preset] = MappingProxyType({})) -> None:
+    def __init__(self, page: str, config: type[TrainedConfig], general: Mapping[str, Preset] = MappingProxyType({})) -> None:
         self._page, self._config, self._general = page, config, general
 
     def __ror__(self, general: Mapping[str, Preset]) -> TaskPresets:

@@ -24,8 +24,6 @@ TAKE_THEM = "DQN and what is built on it, NAF, BC, DiscreteBC, IQL, DiscreteIQL,
 
 
 class Acts(Protocol):
-    """What acts: an algorithm."""
-
     recurrent: ClassVar[tuple[str, ...]]
 
     def ports(self, spec: Any, config: Any) -> Ports: ...
@@ -34,7 +32,6 @@ class Acts(Protocol):
 
 
 def remembers(config: Any) -> bool:
-    """Whether a setting is a recurrent encoder."""
     return any(encoder.remembers for _, encoder in config if isinstance(encoder, EncoderConfig))
 
 
@@ -45,7 +42,7 @@ def check_recurrence(name: str, networks: tuple[str, ...], config: Any) -> None:
         ConfigError: the algorithm takes none, or what else is set does not go with them.
     """
     found = [(field, encoder.label) for field, encoder in config if isinstance(encoder, EncoderConfig) and encoder.remembers]
-    sampler = config.sampler
+    sampler = getattr(config, "sampler", None)
     if not found:
         if isinstance(sampler, RecurrentSampling):
             raise ConfigError(
@@ -61,7 +58,7 @@ def check_recurrence(name: str, networks: tuple[str, ...], config: Any) -> None:
             f"{name}: {field} is {label}, which learns from sub-sequences of episodes, and sampler {sampler.name!r} draws "
             "transitions: leave sampler out, or choose recurrent."
         )
-    if config.td_steps != 1:
+    if getattr(config, "td_steps", 1) != 1:
         raise ConfigError(
             f"{name}: td_steps is {config.td_steps}, and with {field} {label} a step learns from the next one: set td_steps to 1."
         )

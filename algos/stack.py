@@ -69,7 +69,6 @@ class Stack:
 
     @property
     def step(self) -> int:
-        """Gradient steps done."""
         return self.fit_.learner.step if hasattr(self, "fit_") else 0
 
     def fit(

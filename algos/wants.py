@@ -63,37 +63,23 @@ class Stretches:
 
 
 class Looks(Protocol):
-    """What a source sees of the fit that it feeds; `Learner` is one."""
+    """What a source sees of the fit that it feeds; `Learner` is one.
 
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """One for each row."""
-        ...
+    Attributes:
+        seeds: One for each row.
+        stacked: Whether there are several rows, which tensors then have an axis for in front.
+        step: Gradient steps done.
+        values: Settings that are floats, one value a row.
+        dtype: Of what networks see.
+        device: Where batches are wanted.
+    """
 
-    @property
-    def stacked(self) -> bool:
-        """Whether there are several rows, which tensors then have an axis for in front."""
-        ...
-
-    @property
-    def step(self) -> int:
-        """Gradient steps done."""
-        ...
-
-    @property
-    def values(self) -> Mapping[str, list[float]]:
-        """Settings that are floats, one value a row."""
-        ...
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of what networks see."""
-        ...
-
-    @property
-    def device(self) -> torch.device:
-        """Where batches are wanted."""
-        ...
+    seeds: tuple[int, ...]
+    stacked: bool
+    step: int
+    values: dict[str, list[float]]
+    dtype: torch.dtype
+    device: torch.device
 
     def look(self, part: Callable[..., Any], *inputs: Any, call: int = 1) -> Any:
         """What a function of (nets, *inputs, h) of one seed gives at the present state, for every row.

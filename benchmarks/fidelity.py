@@ -32,8 +32,7 @@ from workers import Worker, keep, kept, page, table, today, told
 from d3ray.algos.learning.learner import Learner
 from d3ray.algos.nets import Nets
 from d3ray.algos.networks.behaviour import LatentEncoder
-from d3ray.algos.networks.heads import GaussianPolicy, SquashedGaussianPolicy
-from d3ray.algos.networks.layers import Linear
+from d3ray.algos.networks.perceptrons import GaussianPolicy, Linear, SquashedGaussianPolicy
 from d3ray.algos.networks.training import Pass
 from d3ray.algos.registry import make_algorithm
 from d3ray.algos.wants import Stretches, Transitions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
@@ -154,7 +154,6 @@ pytree.register_dataclass(Sequences)
 
 
 BLOCK = 128  # steps that are drawn at once, at most; changes no value, and makes the cost of a call vanish
-Made = TypeVar("Made")
 
 
 class Source(Protocol):
@@ -175,17 +174,12 @@ class Steps:
 
     Attributes:
         at: Which of them is under way, from 0.
+        made: What is kept of all of them together, by name.
     """
 
     def __init__(self, numbers: Tensor) -> None:
         self.numbers, self.at = numbers, 0
-        self._made: dict[Hashable, Any] = {}
+        self.made: dict[str, Any] = {}
 
     def __len__(self) -> int:
         return len(self.numbers)
-
-    def once(self, name: Hashable, make: Callable[[Tensor], Made]) -> Made:
-        """Call `make` with all of the numbers when `name` is asked for first, and keep what it gives."""
-        if name not in self._made:
-            self._made[name] = make(self.numbers)
-        return self._made[name]

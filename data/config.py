@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Self, cast, get_args
 
@@ -51,6 +52,7 @@ class Config(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
     title: ClassVar[str] = ""
     shorthand: ClassVar[str] = ""  # the entry that a bare string or number stands for; empty: it stands for none
+    once: ClassVar[type[Config] | None] = None  # the config that it was, where that had settings of no effect; see `left_out`
 
     @model_validator(mode="before")
     @classmethod
@@ -86,9 +88,36 @@ class Config(BaseModel):
             raise ConfigError(explain(cls, error, title or cls.title or cls.__name__.removesuffix("Config"))) from None
 
 
+def left_out(config: type[BaseModel]) -> dict[str, Any]:
+    """Settings that a config had once and has no more, for they changed nothing, with their defaults."""
+    once: type[Config] | None = getattr(config, "once", None)
+    return {} if once is None else {name: value for name, value in once() if name not in config.model_fields}
+
+
+def _leave_out(config: type[BaseModel], settings: dict[str, Any]) -> None:
+    """Takes them out of what is set, and warns of those that were not at their defaults."""
+    for name, default in left_out(config).items():
+        if name not in settings:
+            continue
+        given = settings.pop(name)
+        try:
+            meant = getattr(cast("type[Config]", config.once).model_validate({name: given}), name)  # pyright: ignore
+        except ValidationError:
+            meant = given
+        if meant != default:
+            owner = config.__name__.removesuffix("Config")
+            warnings.warn(
+                f"{owner} has no setting {name!r} any more, for it changed nothing: {_short(given)} is left out.", stacklevel=2
+            )
+
+
 def in_present_words(config: type[BaseModel], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Put settings under the names that they have now. Raises ConfigError where a former name and the present one disagree."""
+    """Put settings under the names that they have now, and leave out those that the config has no more.
+
+    Raises ConfigError where a former name and the present one disagree.
+    """
     found = dict(settings)
+    _leave_out(config, found)
     for name, field in config.model_fields.items():
         for former, written in _formerly(field).items():
             if former not in found:
@@ -119,9 +148,11 @@ def recorded(config: Config) -> dict[str, Any]:
     """The settings as JSON, without those that came later than their config and have their defaults.
 
     So what was recorded before there was such a setting is the same as what is recorded now. A setting that was renamed since is
-    recorded by its former name, where its value had a word there.
+    recorded by its former name, where its value had a word there, and one that was left out since with its default.
     """
     found = config.model_dump(mode="json")
+    if (once := type(config).once) is not None:
+        found |= {name: value for name, value in recorded(once()).items() if name in left_out(type(config))}
     for name, field in type(config).model_fields.items():
         value, about = getattr(config, name), field.json_schema_extra
         if isinstance(about, dict) and "since" in about and value == field.default:

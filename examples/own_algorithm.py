@@ -23,7 +23,7 @@ from d3ray.algos.config import ContinuousConfig, Preset
 from d3ray.algos.definition import LossValue, Network, Verbs, loss
 from d3ray.algos.nets import Hyper, Nets
 from d3ray.algos.networks.encoders import DefaultEncoder, Encoder
-from d3ray.algos.networks.heads import DeterministicPolicy, ValueFunction
+from d3ray.algos.networks.perceptrons import DeterministicPolicy, ValueFunction
 from d3ray.algos.optimizers import Adam, Optimizer
 from d3ray.algos.ports import Tensors
 from d3ray.algos.registry import register_algorithm

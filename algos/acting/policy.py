@@ -20,7 +20,7 @@ from ...data.spec import Discrete, Spec, space_columns
 from ..definition import Definition
 from ..learning.scaling import Bounds
 from ..nets import Hyper, Nets
-from ..networks.vectors import Observation
+from ..networks.perceptrons import Observation
 from ..ports import Draws, Ports, Tensors, noises, started
 from ..recurrence import acted, remembered
 from .frames import facing

@@ -48,8 +48,6 @@ GAP = ("learn_alpha", "conservative_weight", "n_action_samples", "importance_sam
 
 @sourced(CODE, *RATES, *GAP)
 class CalQLConfig(CQLConfig):
-    """Settings of `CalQL`."""
-
     backup: Literal["sampled", "mode", "soft", "max"] = setting("max", "which next action the goal has", source=CODE)
     alpha_threshold: float = setting(1.0, "κ: gap at which a learnt α rests", source=CODE)
     endless: bool = setting(

@@ -47,7 +47,7 @@ from ..losses.prices import price_loss
 from ..losses.sampled_actions import apart, log_sum_exp, repeated
 from ..nets import Hyper, Nets
 from ..networks.encoders import VectorEncoder
-from ..networks.heads import Temperature
+from ..networks.perceptrons import Temperature
 from ..networks.q_functions import Values, as_values, reduced
 from ..optimizers import Adam, Optimizer
 from ..presets import TaskPresets
@@ -65,8 +65,6 @@ _LARGEST = 1e6
 
 @sourced(CODE, "critic_learning_rate", "n_critics", "tau")
 class CQLConfig(SACConfig):
-    """Settings of `CQL`."""
-
     actor_learning_rate: float = setting(1e-4, "of the policy", source=CODE, gt=0)
     temp_learning_rate: float = setting(1e-4, "of the temperature", source=CODE, gt=0)
     alpha_learning_rate: float = setting(3e-4, "of α", source=CODE, gt=0)
@@ -167,9 +165,9 @@ class CQL(SAC):
         if self.config_.backup == "soft":
             return super().goal(nets, batch, h)
         if self.config_.backup == "max":
-            return batch.reward + batch.discount * self.best_of_draws(nets, batch)
+            return self.best_of_draws(nets, batch) * batch.discount + batch.reward
         following = reduced(nets.target.critic.distribution(batch.next_observation, self.next_action(nets, batch)), "min")
-        return batch.reward + batch.discount * following
+        return following * batch.discount + batch.reward
 
     # ---- options
 
@@ -180,7 +178,6 @@ class CQL(SAC):
         return self.drawn(nets, batch.next_observation, "next action", batch.action.shape)[0]
 
     def best_of_draws(self, nets: Nets, batch: Batch) -> Values:
-        """max_k min_j Q'_j(s', a_k) of N draws: `backup="max"`."""
         n = self.config_.n_action_samples
         action, _ = self.drawn(nets, batch.next_observation, "next action", (n, *batch.action.shape))
         values = nets.target.critic(repeated(batch.next_observation, n), action.flatten(0, 1))

@@ -27,15 +27,14 @@ from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
 from ..config import Preset
+from ..critics import ActorCritic, ActorCriticConfig, critic_network
 from ..definition import LossValue, Network, due, loss
-from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import VectorEncoder
-from ..networks.heads import DeterministicPolicy
-from ..networks.q_functions import reduced
+from ..networks.perceptrons import DeterministicPolicy
+from ..networks.q_functions import reduced, td_loss
 from ..optimizers import Adam
 from ..ports import Tensors
-from .shared import ActorCritic, ActorCriticConfig, critic_network
 
 MANUAL = "d3rlpy's manual of October 2020"
 LARGE = VectorEncoder(hidden_units=(400, 300))
@@ -45,8 +44,6 @@ LARGE_AND_FAST = {  # of PFRL's examples of DDPG and TD3: torch's Adam as it com
 
 
 class DDPGConfig(ActorCriticConfig):
-    """Settings of `DDPG`."""
-
     n_critics: int = setting(1, "size of the ensemble", source="Lillicrap et al. 2016", gt=0)
     regularizing_rate: float = setting(1e-10, "ρ: weight of the square of the action before tanh", source=MANUAL, ge=0)
 
@@ -90,15 +87,13 @@ class DDPG(ActorCritic):
 
     @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L_Q of each member and sample, [members, B]."""
         with torch.no_grad():
             following = nets.target.critic.distribution(batch.next_observation, nets.target.policy(batch.next_observation))
-            goal = batch.reward + batch.discount * reduced(following, "min")
+            goal = reduced(following, "min") * batch.discount + batch.reward
         return td_loss(nets.critic, batch, goal)
 
     @loss("sample")
     def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L_π of each sample, [B]."""
         raw = nets.policy.raw(batch.observation)
         value = nets.critic(batch.observation, raw.tanh(), 1)[0]
         return h.regularizing_rate * raw.square().mean(-1) - value, {"value": value}

@@ -34,8 +34,6 @@ _LEAST = 1e-10  # added to a slope's length, as in the code
 
 
 class EDACConfig(SACNConfig):
-    """Settings of `EDAC`."""
-
     n_critics: int = setting(10, "N: size of the ensemble", source="authors' code 198d570, scripts/sac.py", gt=1)
     eta: float = setting(1.0, "η: weight of the diversity of slopes", source="CORL, algorithms/offline/edac.py", ge=0)
 

@@ -35,7 +35,7 @@ from ..definition import LossValue, loss, transitions
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
 from ..networks.q_functions import Values, reduced
-from ..networks.sharding import whole_batch
+from ..networks.training import whole_batch
 from ..presets import TaskPresets
 from ..wants import Wants
 from .td3 import TD3, DelayedConfig
@@ -46,8 +46,6 @@ THREE = (256, 256, 256)
 
 
 class ReBRACConfig(DelayedConfig):
-    """Settings of `ReBRAC`."""
-
     batch_size: int = setting(1024, "transitions in a gradient step", source=CODE, gt=0)
     actor_learning_rate: float = setting(1e-3, "of the policy", source=CODE, gt=0)
     critic_learning_rate: float = setting(1e-3, "of the critics", source=CODE, gt=0)
@@ -81,11 +79,10 @@ class ReBRAC(TD3):
         action = self.next_action(nets, batch, h)
         following = reduced(nets.target.critic.distribution(batch.next_observation, action), "min")
         penalty = h.critic_beta * (action - batch.next_action).square().sum(-1)
-        return batch.reward + batch.discount * (following - penalty)
+        return (following - penalty) * batch.discount + batch.reward
 
     @loss("sample")
     def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L_π of each sample, [B]."""
         action = nets.policy(batch.observation)
         value = reduced(nets.critic(batch.observation, action), "min")
         imitation = (action - batch.action).square().sum(-1)

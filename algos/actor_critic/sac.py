@@ -30,23 +30,19 @@ from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
 from ..config import Bounds, Preset
-from ..critics import Critics
+from ..critics import ActorCriticConfig, Critics, DistributionPolicy, critic_network
 from ..definition import LossValue, Network, Verbs, due, loss
-from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import VectorEncoder
-from ..networks.heads import SquashedGaussianPolicy, Temperature
-from ..networks.q_functions import Values, reduced
+from ..networks.perceptrons import SquashedGaussianPolicy, Temperature
+from ..networks.q_functions import Values, reduced, td_loss
 from ..optimizers import Adam, Optimizer
-from .shared import ActorCriticConfig, DistributionPolicy, critic_network
 
 PAPER = "Haarnoja et al. 2018, Table 1"
 XAVIER = VectorEncoder(initializer="xavier_uniform")
 
 
 class SACConfig(ActorCriticConfig):
-    """Settings of `SAC`."""
-
     temp_learning_rate: float = setting(3e-4, "of the temperature", source=PAPER, gt=0)
     temp_optimizer: Optimizer = setting(Adam(), "what steps the temperature", source=PAPER)
     initial_temperature: float = setting(1.0, "α₀: the temperature's first value", source="d3rlpy 2.8.1; PFRL 0.4.0", gt=0)
@@ -85,7 +81,6 @@ class SAC(Critics, DistributionPolicy):
         return networks
 
     def policy_network(self, spec: Spec, config: Any) -> nn.Module:
-        """π."""
         return SquashedGaussianPolicy(config.actor_encoder, spec.observation, spec.action.shape[0], config.log_std_bounds, True)
 
     def schedule(self, step: int) -> tuple[str, ...]:
@@ -98,7 +93,6 @@ class SAC(Critics, DistributionPolicy):
 
     @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L_Q of each member and sample, [members, B]."""
         return td_loss(nets.critic, batch, self.goal(nets, batch, h))
 
     @torch.no_grad()
@@ -107,7 +101,7 @@ class SAC(Critics, DistributionPolicy):
         noise = nets.noise("next action", batch.action.shape)
         action, log_prob = nets.policy(batch.next_observation).sample_with_log_prob(noise)
         following = reduced(nets.target.critic.distribution(batch.next_observation, action), "min")
-        return batch.reward + batch.discount * (following - self.temperature(nets, h) * log_prob)
+        return (following - self.temperature(nets, h) * log_prob) * batch.discount + batch.reward
 
     @loss("sample")
     def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
@@ -120,13 +114,10 @@ class SAC(Critics, DistributionPolicy):
         return loss, {"value": value, "entropy": -log_prob, "temperature": alpha}
 
     def temperature_loss(self, alpha: Tensor, log_prob: Tensor, h: Hyper) -> Tensor:
-        """L_α of each sample, [B]."""
         return -alpha * (log_prob + self.entropy_goal(h))
 
     def entropy_goal(self, h: Hyper) -> Tensor | float:
-        """H."""
         return -self.spec_.action.shape[0] if self.config_.target_entropy is None else h.target_entropy
 
     def temperature(self, nets: Nets, h: Hyper) -> Tensor:
-        """α, ()."""
         return h.initial_temperature * nets.temperature() if self.config_.learn_temperature else h.initial_temperature

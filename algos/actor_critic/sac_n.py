@@ -33,8 +33,6 @@ THREE = DefaultEncoder(hidden_units=(256, 256, 256))
 
 @sourced(CODE, "actor_learning_rate", "critic_learning_rate", "tau")
 class SACNConfig(SACConfig):
-    """Settings of `SACN`."""
-
     n_critics: int = setting(10, "N: size of the ensemble", source=CODE, gt=0)
     actor_encoder: Encoder = setting(THREE, "hidden layers of the policy", source=CODE)
     critic_encoder: Encoder = setting(THREE, "hidden layers of the critics", source=CODE)

@@ -26,12 +26,11 @@ from torch import Tensor
 from ...data.batch import Batch
 from ...data.config import setting
 from ..config import Preset
+from ..critics import ActorCriticConfig
 from ..definition import LossValue, due, loss
-from ..losses.td import td_loss
 from ..nets import Hyper, Nets
-from ..networks.q_functions import Values, reduced
+from ..networks.q_functions import Values, reduced, td_loss
 from .ddpg import DDPG, LARGE_AND_FAST, MANUAL
-from .shared import ActorCriticConfig
 
 CODE = "TD3's code, TD3.py and main.py"
 
@@ -45,8 +44,6 @@ class DelayedConfig(ActorCriticConfig):
 
 
 class TD3Config(DelayedConfig):
-    """Settings of `TD3`."""
-
     regularizing_rate: float = setting(0.0, "ρ: weight of the square of the action before tanh", source=MANUAL, ge=0)
 
 
@@ -69,17 +66,14 @@ class TD3(DDPG):
 
     @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L_Q of each member and sample, [members, B]."""
         return td_loss(nets.critic, batch, self.goal(nets, batch, h))
 
     @torch.no_grad()
     def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Values:
-        """What Q goes towards, [N, B]."""
         following = nets.target.critic.distribution(batch.next_observation, self.next_action(nets, batch, h))
-        return batch.reward + batch.discount * reduced(following, "min")
+        return reduced(following, "min") * batch.discount + batch.reward
 
     def next_action(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
-        """ã, [B, A]."""
         noise = h.target_smoothing_sigma * nets.noise("target smoothing", batch.action.shape)
         noise = noise.clamp(-h.target_smoothing_clip, h.target_smoothing_clip)
         return (nets.target.policy(batch.next_observation) + noise).clamp(-1, 1)

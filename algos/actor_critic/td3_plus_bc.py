@@ -21,13 +21,11 @@ from ...data.config import setting
 from ..config import Preset
 from ..definition import LossValue, loss
 from ..nets import Hyper, Nets
-from ..networks.sharding import whole_batch
+from ..networks.training import whole_batch
 from .td3 import TD3, DelayedConfig
 
 
 class TD3PlusBCConfig(DelayedConfig):
-    """Settings of `TD3PlusBC`."""
-
     alpha: float = setting(2.5, "α: weight of Q against imitation", source="Fujimoto and Gu 2021, section 5", gt=0)
 
 
@@ -43,7 +41,6 @@ class TD3PlusBC(TD3):
 
     @loss("sample")
     def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L_π of each sample, [B]."""
         action = nets.policy(batch.observation)
         value = nets.critic(batch.observation, action, 1)[0]
         weight = h.alpha / whole_batch(value.detach().abs()).mean()

@@ -31,14 +31,13 @@ from torch import Tensor
 from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
-from ..actor_critic.shared import ActorCritic, ActorCriticConfig, critic_network
 from ..config import Preset, sourced
+from ..critics import ActorCritic, ActorCriticConfig, critic_network
 from ..definition import LossValue, Network, due, loss
 from ..losses.sampled_actions import best_of, by_parts, repeated
-from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.behaviour import Perturbation
-from ..networks.q_functions import Values, reduced
+from ..networks.q_functions import Values, reduced, td_loss
 from .behaviour_model import BCQ_CODE, BCQ_LAYERS, CLIP, BehaviourConfig, BehaviourModel, latent_size, perturbed
 from .best_of_samples import BestOfSamples
 
@@ -47,8 +46,6 @@ D3RLPY = "d3rlpy 2.8.1, algos/qlearning/bcq.py"
 
 @sourced(BCQ_CODE, "n_critics", "tau")
 class BCQConfig(BehaviourConfig, ActorCriticConfig):
-    """Settings of `BCQ`."""
-
     actor_learning_rate: float = setting(1e-3, "of the perturbation", source=BCQ_CODE, gt=0)
     critic_learning_rate: float = setting(1e-3, "of the critics", source=BCQ_CODE, gt=0)
     batch_size: int = setting(100, "transitions in a gradient step", source=BCQ_CODE, gt=0)
@@ -89,12 +86,10 @@ class BCQ(BehaviourModel, BestOfSamples, ActorCritic):
 
     @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L_Q of each member and sample, [members, B]."""
         return td_loss(nets.critic, batch, self.goal(nets, batch, h))
 
     @torch.no_grad()
     def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Values:
-        """What Q goes towards, [N, B]."""
         n = self.config_.n_target_samples
 
         def following(noise: Tensor) -> Values:
@@ -104,7 +99,7 @@ class BCQ(BehaviourModel, BestOfSamples, ActorCritic):
 
         size = latent_size(self.spec_, self.config_)
         values = by_parts(following, nets.noise("next action", (n, len(batch.reward), size)))
-        return batch.reward + batch.discount * best_of(values, n)[0]
+        return best_of(values, n)[0] * batch.discount + batch.reward
 
     @loss("sample")
     def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:

@@ -47,15 +47,15 @@ from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
 from ..actor_critic.sac import SAC, SACConfig
-from ..actor_critic.shared import DistributionPolicy
 from ..config import Preset, sourced
+from ..critics import DistributionPolicy
 from ..definition import LossValue, Network, Verbs, loss
 from ..losses.mmd import Kernel, mmd
 from ..losses.prices import price_loss
 from ..losses.sampled_actions import best_of, repeated, taken
 from ..nets import Hyper, Nets
 from ..networks.distributions import SquashedGaussian
-from ..networks.heads import Temperature
+from ..networks.perceptrons import Temperature
 from ..networks.q_functions import Values, reduced
 from ..optimizers import Adam, Optimizer
 from ..ports import Ports, Tensors
@@ -74,8 +74,6 @@ _LEAST, _MOST = -5.0, 10.0  # of log α / initial α
 
 @sourced(CODE, "critic_learning_rate", "n_critics", "tau")
 class BEARConfig(BehaviourConfig, SACConfig):
-    """Settings of `BEAR`."""
-
     actor_learning_rate: float = setting(1e-4, "of the policy", source=CODE, gt=0)
     imitator_learning_rate: float = setting(3e-4, "of the behaviour model", source=CODE, gt=0)
     temp_learning_rate: float = setting(1e-4, "of the temperature", source=D3RLPY, gt=0)
@@ -143,13 +141,12 @@ class BEAR(BehaviourModel, BestOfSamples, SAC):
 
     @torch.no_grad()
     def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Values:
-        """y, [N, B]."""
         n = self.config_.n_target_samples
         noise = nets.noise("next action", (n, *batch.action.shape))
         action, log_prob = nets.policy(batch.next_observation).sample_with_log_prob(noise)
         seen = repeated(batch.next_observation, n)
         following, chosen = best_of(reduced(nets.target.critic.distribution(seen, action.flatten(0, 1)), "mix", h.lam), n)
-        return batch.reward + batch.discount * (following - self.temperature(nets, h) * taken(log_prob, chosen))
+        return (following - self.temperature(nets, h) * taken(log_prob, chosen)) * batch.discount + batch.reward
 
     @loss("sample")
     def matching_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
@@ -180,7 +177,6 @@ class BEAR(BehaviourModel, BestOfSamples, SAC):
         return mmd(raw, behaviour, self.config_.mmd_kernel, h.mmd_sigma)
 
     def alpha(self, nets: Nets, h: Hyper) -> Tensor:
-        """α, ()."""
         return h.initial_alpha * nets.alpha()
 
     def alpha_loss(self, nets: Nets, excess: Tensor, h: Hyper) -> Tensor:

@@ -43,8 +43,6 @@ _STILL = 1e-6  # spread of an action's entry, of a range of 2, below which it is
 
 
 class BehaviourConfig(Config):
-    """Settings of the behaviour model."""
-
     imitator_learning_rate: float = setting(1e-3, "of the behaviour model", source=BCQ_CODE, gt=0)
     imitator_optimizer: Optimizer = setting(Adam(), "what steps the behaviour model", source=BCQ_CODE)
     imitator_encoder: Encoder = setting(DefaultEncoder(), "hidden layers of both halves of the behaviour model")
@@ -57,7 +55,6 @@ class BehaviourModel(Algorithm):
     """Algorithms with the networks `vae_encoder` and `vae_decoder`."""
 
     def behaviour_networks(self, spec: Spec, config: Any) -> dict[str, Network]:
-        """The two halves of the model."""
         seen, size, latent = spec.observation, spec.action.shape[0], latent_size(spec, config)
         halves = {
             "vae_encoder": LatentEncoder(config.imitator_encoder, seen, size, latent),
@@ -71,7 +68,6 @@ class BehaviourModel(Algorithm):
 
     @loss("sample")
     def imitation_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L_β of each sample, [B]."""
         mean, log_std = nets.vae_encoder(batch.observation, batch.action)
         again = nets.vae_decoder(batch.observation, mean + log_std.exp() * nets.noise("latent", mean.shape))
         error, divergence = (again - batch.action).square().mean(-1), divergence_from_prior(mean, log_std).mean(-1)
@@ -92,7 +88,6 @@ class BehaviourModel(Algorithm):
 
 
 def latent_size(spec: Spec, config: Any) -> int:
-    """Entries of a latent."""
     return config.latent_size or 2 * spec.action.shape[0]
 
 

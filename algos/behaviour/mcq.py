@@ -55,8 +55,6 @@ PAPER: dict[str, Any] = {
 
 @sourced(f"{CODE} and MCQ.py", "actor_learning_rate", "critic_learning_rate", "n_critics", "tau")
 class MCQConfig(BehaviourConfig, SACConfig):
-    """Settings of `MCQ`."""
-
     beta: float = setting(2.0, "β: weight of the latents' divergence from the prior", source=f"{CODE}; choice 2", ge=0)
     lam: float = setting(0.7, "λ: weight of the data against the policy's own actions", source=CODE, gt=0, le=1)
     n_action_samples: int = setting(10, "N: actions of policy and behaviour for each state", source=CODE, gt=0)
@@ -83,7 +81,6 @@ class MCQ(BehaviourModel, SAC):
 
     @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L_Q of each member and sample, [members, B]."""
         loss, metrics = super().critic_loss(nets, batch, h)
         n, rows = self.config_.n_action_samples, len(batch.reward)
         both = pytree.tree_map(lambda s, t: torch.cat((s, t.detach())), batch.observation, batch.next_observation)  # [2 B, ...]

@@ -29,13 +29,12 @@ from torch import Tensor
 from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
-from ..actor_critic.shared import ActorCritic, ActorCriticConfig, critic_network
 from ..config import Preset, sourced
+from ..critics import ActorCritic, ActorCriticConfig, critic_network
 from ..definition import LossValue, Network, due, loss
-from ..losses.td import td_loss
 from ..nets import Hyper, Nets
-from ..networks.heads import DeterministicPolicy
-from ..networks.q_functions import reduced
+from ..networks.perceptrons import DeterministicPolicy
+from ..networks.q_functions import reduced, td_loss
 from ..ports import Tensors
 from ..presets import TaskPresets
 from .behaviour_model import BCQ_LAYERS, BehaviourConfig, BehaviourModel, latent_size
@@ -46,8 +45,6 @@ TABLE = "Seno and Imai 2021, Table 4"
 
 @sourced(CODE, "n_critics", "tau")
 class PLASConfig(BehaviourConfig, ActorCriticConfig):
-    """Settings of `PLAS`."""
-
     actor_learning_rate: float = setting(1e-4, "of the policy", source=CODE, gt=0)
     critic_learning_rate: float = setting(1e-3, "of the critics", source=CODE, gt=0)
     imitator_learning_rate: float = setting(1e-4, "of the behaviour model", source=CODE, gt=0)
@@ -88,16 +85,14 @@ class PLAS(BehaviourModel, ActorCritic):
 
     @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L_Q of each member and sample, [members, B]."""
         with torch.no_grad():
             action = self.acting(nets, nets.target, batch.next_observation, h)
             following = reduced(nets.target.critic.distribution(batch.next_observation, action), "mix", h.lam)
-            goal = batch.reward + batch.discount * following
+            goal = following * batch.discount + batch.reward
         return td_loss(nets.critic, batch, goal)
 
     @loss("sample")
     def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L_π of each sample, [B]."""
         value = nets.critic(batch.observation, self.acting(nets, nets, batch.observation, h), 1)[0]
         return -value, {"value": value}
 

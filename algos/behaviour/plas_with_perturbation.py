@@ -29,8 +29,6 @@ from .plas import CODE, PLAS, PLASConfig
 
 
 class PLASWithPerturbationConfig(PLASConfig):
-    """Settings of `PLASWithPerturbation`."""
-
     action_flexibility: float = setting(0.05, "Φ: how far the perturbation moves an action", source=CODE, ge=0)
 
 

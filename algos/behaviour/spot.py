@@ -37,7 +37,7 @@ from ..definition import LossValue, Network, loss
 from ..losses.sampled_actions import apart, repeated
 from ..nets import Hyper, Nets
 from ..networks.encoders import VectorEncoder
-from ..networks.sharding import whole_batch
+from ..networks.training import whole_batch
 from ..presets import TaskPresets
 from .behaviour_model import WIDE, BehaviourConfig, BehaviourModel, divergence_from_prior
 
@@ -47,8 +47,6 @@ LOCOMOTION = {"actor_encoder": VectorEncoder(dropout_rate=0.1), "imitator_encode
 
 @sourced(CODE, "actor_learning_rate", "critic_learning_rate", "n_critics", "tau")
 class SPOTConfig(BehaviourConfig, DelayedConfig):
-    """Settings of `SPOT`."""
-
     support_weight: float = setting(1.0, "λ: weight of how unlikely an action is; chosen by task", source=CODE, ge=0)
     n_density_samples: int = setting(1, "latents that an action's likelihood is estimated by", source=CODE, gt=0)
     warmup_steps: int = setting(100_000, "gradient steps in which only the behaviour is modelled", source=CODE, ge=0)
@@ -75,7 +73,6 @@ class SPOT(BehaviourModel, TD3):
 
     @loss("sample")
     def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L_π of each sample, [B]."""
         action = nets.policy(batch.observation)
         value, price = nets.critic(batch.observation, action, 1)[0], self.unlikeliness(nets, batch.observation, action, h)
         return h.support_weight * price - value / whole_batch(value.detach().abs()).mean(), {"value": value, "unlikeliness": price}

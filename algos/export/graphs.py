@@ -27,7 +27,7 @@ from ..acting.context import ContextPolicy
 from ..acting.graph_inputs import NoiseInput, StateInput
 from ..acting.policy import Policy, module_input
 from ..acting.ported import MemoryPolicy, PortedPolicy
-from ..networks.heads import Observation
+from ..networks.perceptrons import Observation
 from .golden import (
     BATCHES,
     TOLERANCE,

@@ -16,7 +16,7 @@ from ..acting.context import ContextModule, typed
 from ..acting.inputs import action_dtype
 from ..acting.policy import PolicyModule, module_input
 from ..acting.ported import Inputs, PortedModule
-from ..networks.vectors import Observation
+from ..networks.perceptrons import Observation
 
 
 class PortablePolicy(PolicyModule):

@@ -31,17 +31,15 @@ from torch import Tensor
 from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
-from ..actor_critic.shared import ActorCriticConfig, DistributionPolicy, critic_network
 from ..config import Bounds, Preset, sourced
-from ..critics import Critics
+from ..critics import ActorCriticConfig, Critics, DistributionPolicy, critic_network
 from ..definition import LossValue, Network, Verbs, due, loss
 from ..losses.sampled_actions import values_beside
-from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder, VectorEncoder
-from ..networks.heads import GaussianPolicy
-from ..networks.q_functions import reduced
-from ..networks.sharding import own_shard, whole_batch
+from ..networks.perceptrons import GaussianPolicy
+from ..networks.q_functions import reduced, td_loss
+from ..networks.training import own_shard, whole_batch
 from ..optimizers import Adam, Optimizer
 
 CODE = "authors' code ac45a9d, examples/awac/mujoco/awac1.py"
@@ -49,8 +47,6 @@ CODE = "authors' code ac45a9d, examples/awac/mujoco/awac1.py"
 
 @sourced(CODE, "actor_learning_rate", "critic_learning_rate", "n_critics", "tau")
 class AWACConfig(ActorCriticConfig):
-    """Settings of `AWAC`."""
-
     batch_size: int = setting(1024, "transitions in a gradient step", source=CODE, gt=0)
     actor_optimizer: Optimizer = setting(Adam(weight_decay=1e-4), "what steps the policy", source=CODE)
     actor_encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the policy")
@@ -98,11 +94,10 @@ class AWAC(Critics, DistributionPolicy):
 
     @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L_Q of each member and sample, [members, B]."""
         with torch.no_grad():
             action = nets.policy(batch.next_observation).sample(nets.noise("next action", batch.action.shape))
             following = nets.target.critic.distribution(batch.next_observation, action)
-            goal = batch.reward + batch.discount * reduced(following, "min")
+            goal = reduced(following, "min") * batch.discount + batch.reward
         return td_loss(nets.critic, batch, goal)
 
     @loss("sample")
@@ -120,6 +115,5 @@ class AWAC(Critics, DistributionPolicy):
         return -weight * log_prob, {"advantage": advantage, "weight": weight, "log_prob": log_prob}
 
     def advantage(self, nets: Nets, policy: Any, batch: Batch) -> Tensor:
-        """A(s, a), [B]."""
         values = values_beside(nets, policy, batch, self.config_.n_action_samples, "min")
         return values[0] - values[1:].mean(0)

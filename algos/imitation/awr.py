@@ -47,8 +47,8 @@ from ..definition import LossValue, Network, Verbs, loss, transitions
 from ..nets import Hyper, Nets, NetworkCall
 from ..networks.distributions import Gaussian
 from ..networks.encoders import DefaultEncoder, Encoder, VectorEncoder
-from ..networks.heads import DeterministicPolicy, ValueFunction
-from ..networks.sharding import whole_batch
+from ..networks.perceptrons import DeterministicPolicy, ValueFunction
+from ..networks.training import whole_batch
 from ..optimizers import SGD, Optimizer
 from ..ports import Noise, Ports, Tensors
 from ..presets import TaskPresets
@@ -86,8 +86,6 @@ class AdvantageWeightedConfig(AlgorithmConfig):
 
 
 class AWRConfig(AdvantageWeightedConfig, ContinuousConfig):
-    """Settings of `AWR`."""
-
     action_std: float = setting(0.4, "σ: standard deviation of the policy", source=CODE, gt=0)
 
 
@@ -120,7 +118,6 @@ class AWR(Algorithm):
         }
 
     def policy_network(self, spec: Spec, config: Any) -> nn.Module:
-        """π, or its mean."""
         return DeterministicPolicy(config.actor_encoder, spec.observation, spec.action.shape[0])
 
     def schedule(self, step: int) -> tuple[str, ...]:
@@ -134,7 +131,6 @@ class AWR(Algorithm):
         learner.copy("value")
 
     def evaluate(self, learner: Verbs, batch: Batch) -> None:
-        """The steps of its value phase."""
         learner.minimise(self.value_loss, "value", batch)
 
     def actor(self, learner: Verbs, batch: Batch) -> None:
@@ -143,7 +139,6 @@ class AWR(Algorithm):
 
     @loss("sample")
     def value_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L_V of each sample, [B]."""
         value = h.value_scale * nets.value(batch.observation)
         error = self.returns(nets.target.value, batch, h) - value
         return (error / h.value_scale).square(), {"value": value, "error": error.abs()}
@@ -187,7 +182,6 @@ class AWR(Algorithm):
         return self.distribution(nets, observation, nets.h).log_prob(action)
 
     def distribution(self, nets: Nets, observation: Any, h: Hyper) -> Any:
-        """π with the deviation that it has now."""
         mean = nets.policy(observation)
         return Gaussian(mean, torch.as_tensor(h.action_std, dtype=mean.dtype, device=mean.device).log())
 

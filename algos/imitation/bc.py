@@ -18,17 +18,15 @@ from typing import ClassVar, Literal
 from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
-from ..actor_critic.shared import DistributionPolicy
-from ..config import Bounds, ContinuousConfig, Preset
+from ..config import ActionsConfig, Bounds, Preset
+from ..critics import DistributionPolicy
 from ..definition import LossValue, Network, loss
 from ..nets import Hyper, Nets
-from ..networks.heads import GaussianPolicy, PointPolicy
-from .cloning import TENTH, UNUSED, Cloning, CloningConfig
+from ..networks.perceptrons import GaussianPolicy, PointPolicy
+from .cloning import TENTH, Cloning, CloningConfig
 
 
-class BCConfig(CloningConfig, ContinuousConfig):
-    """Settings of `BC`."""
-
+class BCConfig(CloningConfig, ActionsConfig):
     policy_type: Literal["deterministic", "stochastic"] = setting(
         "deterministic", "one action a state, or a normal distribution", source="d3rlpy 2.8.1, algos/qlearning/bc.py"
     )
@@ -45,7 +43,7 @@ class BC(Cloning, DistributionPolicy):
     Config: ClassVar = BCConfig
     compiled_from: ClassVar = 200_000  # steps are short already
     actions: ClassVar = "continuous"
-    exemptions: ClassVar = {**UNUSED, "log_std_bounds": "the default policy is deterministic"}
+    exemptions: ClassVar = {"log_std_bounds": "the default policy is deterministic"}
     presets: ClassVar = {
         "d3rlpy": Preset("d3rlpy 2.8.1, algos/qlearning/bc.py", {}),
         "d3rlpy-2020": Preset("d3rlpy's manual of October 2020", {}),
@@ -64,7 +62,6 @@ class BC(Cloning, DistributionPolicy):
 
     @loss("sample")
     def imitation_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L of each sample, [B]."""
         policy = nets.policy(batch.observation)
         if self.config_.policy_type == "deterministic":
             return (policy.mode() - batch.action).square().mean(-1), {}

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from ...data.batch import Batch
 from ...data.config import setting
 from ..base import Algorithm
-from ..config import AlgorithmConfig, Preset
+from ..config import AlgorithmConfig, Preset, SampledConfig
 from ..definition import LossValue, Verbs, transitions
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
@@ -15,15 +15,14 @@ from ..optimizers import Adam, Optimizer
 from ..wants import Wants
 
 MANUAL = "d3rlpy's manual of October 2020; the same in d3rlpy 2.8.1"
-UNUSED: dict[str, str] = dict.fromkeys(("gamma", "td_steps", "reward_scaler"), "rewards are not looked at")
 TENTH = Preset(
     "10 % BC, Chen et al. 2021 (Decision Transformer), section 5: the best tenth of the transitions, by their episodes' returns",
     {"sampler": {"name": "weighted", "by": "top", "share": 0.1, "share_of": "transitions"}},
 )
 
 
-class CloningConfig(AlgorithmConfig):
-    """Settings of behaviour cloning."""
+class CloningConfig(SampledConfig):
+    once: ClassVar = AlgorithmConfig
 
     learning_rate: float = setting(1e-3, "of the policy", source=MANUAL, gt=0)
     optimizer: Optimizer = setting(Adam(), "what steps the policy", source=MANUAL)
@@ -36,13 +35,11 @@ class Cloning(Algorithm):
 
     has_td_errors: ClassVar = False
     recurrent: ClassVar = ("policy",)
-    exemptions: ClassVar = UNUSED
 
     def wants(self, config: Any) -> Wants:
         return transitions(config, following=False)
 
     def imitate(self, learner: Verbs, batch: Batch) -> None:
-        """The policy, down `imitation_loss`."""
         learner.minimise(self.imitation_loss, "policy", batch)
 
     def imitation_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:

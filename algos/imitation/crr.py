@@ -33,15 +33,14 @@ from torch import Tensor, nn
 from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
-from ..actor_critic.shared import ActorCritic, ActorCriticConfig, DistributionPolicy, PolicyAndCriticsConfig, critic_network
 from ..config import Bounds, Preset, sourced
+from ..critics import ActorCritic, ActorCriticConfig, DistributionPolicy, PolicyAndCriticsConfig, critic_network
 from ..definition import LossValue, Network, due, loss
 from ..losses.sampled_actions import apart, repeated, taken, values_beside
-from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.distributions import Categorical
-from ..networks.heads import GaussianPolicy
-from ..networks.q_functions import Values, reduced
+from ..networks.perceptrons import GaussianPolicy
+from ..networks.q_functions import Values, reduced, td_loss
 from ..ports import Noise, Ports, Tensors
 
 D3RLPY = "d3rlpy 2.8.1, algos/qlearning/crr.py"
@@ -65,8 +64,6 @@ class RegularizedConfig(PolicyAndCriticsConfig):
 
 
 class CRRConfig(RegularizedConfig, ActorCriticConfig):
-    """Settings of `CRR`."""
-
     n_action_samples: int = setting(4, "actions of the policy that the data's is compared with", source=D3RLPY, gt=0)
     action_choice: Literal["mean", "softmax"] = setting(
         "mean", "the action taken: π's mean, or of as many of its draws one by softmax(Q)", source="choice 2", since="0.2"
@@ -94,7 +91,6 @@ class CRR(ActorCritic, DistributionPolicy):
         }
 
     def policy_network(self, spec: Spec, config: Any) -> nn.Module:
-        """π."""
         return GaussianPolicy(config.actor_encoder, spec.observation, spec.action.shape[0], config.log_std_bounds, True)
 
     def schedule(self, step: int) -> tuple[str, ...]:
@@ -117,9 +113,8 @@ class CRR(ActorCritic, DistributionPolicy):
 
     @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L_Q of each member and sample, [members, B]."""
         with torch.no_grad():
-            goal = batch.reward + batch.discount * self.following(nets, batch)
+            goal = self.following(nets, batch) * batch.discount + batch.reward
         return td_loss(nets.critic, batch, goal)
 
     def following(self, nets: Nets, batch: Batch) -> Values:
@@ -143,6 +138,5 @@ class CRR(ActorCritic, DistributionPolicy):
         return (advantage > 0).to(advantage.dtype)
 
     def advantage(self, nets: Nets, policy: Any, batch: Batch) -> Tensor:
-        """A(s, a), [B]."""
         values = values_beside(nets, policy, batch, self.config_.n_action_samples, "mean")
         return values[0] - (values[1:].mean(0) if self.config_.advantage_type == "mean" else values[1:].amax(0))

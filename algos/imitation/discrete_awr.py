@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ..actor_critic.shared import SoftmaxActor
 from ..config import Preset
+from ..critics import SoftmaxActor
 from ..nets import Hyper, Nets
 from ..networks.distributions import Categorical
 from .awr import AWR, MANUAL, PAPER, AdvantageWeightedConfig

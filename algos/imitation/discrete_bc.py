@@ -23,14 +23,12 @@ from ..config import Preset
 from ..definition import LossValue, Network, loss
 from ..losses.classification import imitation_error
 from ..nets import Hyper, Nets
-from ..networks.heads import CategoricalPolicy
+from ..networks.perceptrons import CategoricalPolicy
 from ..ports import Tensors
 from .cloning import MANUAL, TENTH, Cloning, CloningConfig
 
 
 class DiscreteBCConfig(CloningConfig):
-    """Settings of `DiscreteBC`."""
-
     beta: float = setting(0.5, "β: weight of the regulariser", source=MANUAL, ge=0)
 
 
@@ -54,7 +52,6 @@ class DiscreteBC(Cloning):
 
     @loss("sample")
     def imitation_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L of each sample, [B]."""
         loss, log_prob = imitation_error(nets.policy(batch.observation), batch.action, h.beta)
         return loss, {"log_prob": log_prob}
 

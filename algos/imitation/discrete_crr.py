@@ -26,16 +26,13 @@ from torch import Tensor
 
 from ...data.batch import Batch
 from ...data.config import setting
-from ..actor_critic.shared import SoftmaxActor
-from ..critics import DiscreteCritics
+from ..critics import DiscreteCritics, SoftmaxActor
 from ..nets import Nets
 from ..networks.q_functions import Mean, MeanQFunction, Values, picked, reduced
 from .crr import CRR, RegularizedConfig
 
 
 class DiscreteCRRConfig(RegularizedConfig):
-    """Settings of `DiscreteCRR`."""
-
     q_function: MeanQFunction = setting(Mean(loss="squared"), "what critics estimate: mean, or a distribution of the return")
 
 
@@ -52,7 +49,6 @@ class DiscreteCRR(SoftmaxActor, DiscreteCritics, CRR):
         return reduced(nets.target.critic.distributions(batch.next_observation).mixed(shares), "min")
 
     def advantage(self, nets: Nets, policy: Any, batch: Batch) -> Tensor:
-        """A(s, a), [B]."""
         values = reduced(nets.critic(batch.observation), "mean")  # [B, A]
         mean = self.config_.advantage_type == "mean"
         return picked(values, batch.action) - ((policy.probs * values).sum(-1) if mean else values.amax(-1))

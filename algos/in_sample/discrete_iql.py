@@ -19,15 +19,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ...data.config import setting
-from ..actor_critic.shared import SoftmaxActor
-from ..critics import DiscreteCritics
+from ..critics import DiscreteCritics, SoftmaxActor
 from ..networks.q_functions import Mean, MeanQFunction
 from .iql import IQL, ExpectileConfig
 
 
 class DiscreteIQLConfig(ExpectileConfig):
-    """Settings of `DiscreteIQL`."""
-
     q_function: MeanQFunction = setting(Mean(loss="squared"), "what critics estimate: mean, or a distribution of the return")
 
 

@@ -32,15 +32,13 @@ from torch import Tensor, nn
 from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
-from ..actor_critic.shared import ActorCriticConfig, DistributionPolicy, PolicyAndCriticsConfig, critic_network
 from ..config import Bounds, Preset
-from ..critics import Critics
+from ..critics import ActorCriticConfig, Critics, DistributionPolicy, PolicyAndCriticsConfig, critic_network
 from ..definition import LossValue, Network, Verbs, due, loss, precomputed
-from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
-from ..networks.heads import GaussianPolicy, PointPolicy, ValueFunction
-from ..networks.q_functions import reduced
+from ..networks.perceptrons import GaussianPolicy, PointPolicy, ValueFunction
+from ..networks.q_functions import reduced, td_loss
 from ..optimizers import Adam, Cosine, Optimizer
 from ..presets import TaskPresets
 
@@ -70,8 +68,6 @@ class ContinuousInSampleConfig(InSampleConfig, ActorCriticConfig):
 
 
 class ExpectileConfig(InSampleConfig):
-    """Settings of what has IQL's value."""
-
     expectile: float = setting(0.7, "ε: which expectile of Q the value learns", source=CODE, gt=0, lt=1)
 
 
@@ -102,7 +98,6 @@ class IQL(Critics, DistributionPolicy):
         }
 
     def policy_network(self, spec: Spec, config: Any) -> nn.Module:
-        """π."""
         seen, size = spec.observation, spec.action.shape[0]
         if config.policy_type == "deterministic":
             return PointPolicy(config.actor_encoder, seen, size)
@@ -120,7 +115,6 @@ class IQL(Critics, DistributionPolicy):
 
     @loss("sample")
     def value_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L_V of each sample, [B]."""
         u = self.advantage(nets, batch, h)
         return torch.where(u < 0, 1 - h.expectile, h.expectile) * u.square(), {"advantage": u}
 

@@ -36,12 +36,11 @@ from ...data.config import setting
 from ..config import Preset
 from ..definition import LossValue, Verbs, loss
 from ..losses.sampled_actions import apart, repeated
-from ..losses.td import learned_from
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
-from ..networks.q_functions import Mean, reduced
+from ..networks.q_functions import Mean, learned_from, reduced
 from ..networks.q_functions.critics import over_members
-from ..networks.sharding import whole_batch
+from ..networks.training import whole_batch
 from ..presets import TaskPresets
 from .iql import IQL, RETURNS, ContinuousInSampleConfig
 
@@ -51,8 +50,6 @@ _REACH = 0.5  # where noise on the data's actions is clipped, as in the code
 
 
 class XQLConfig(ContinuousInSampleConfig):
-    """Settings of `XQL`."""
-
     weight_temp: float = setting(3.0, "1 / T: inverse temperature of the advantage weight; 0 is cloning", source=CODE, ge=0)
     value_encoder: Encoder = setting(DefaultEncoder(normalization="layer"), "hidden layers of the value function", source=CODE)
     gumbel_temp: float = setting(2.0, "β: temperature of the soft maximum, in units of return", source=SCRIPTS, gt=0)
@@ -74,7 +71,6 @@ class XQL(IQL):
     } | TaskPresets(__file__, XQLConfig)
 
     def joint_step(self, learner: Verbs, batch: Batch) -> None:
-        """Choice 2."""
         batch = learner.precompute(self.target_value, batch)
         for _ in range(self.config_.n_value_updates):
             learner.minimise(self.value_loss, "value", batch)
@@ -109,7 +105,6 @@ class XQL(IQL):
 
     @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L_Q of each member and sample, [members, B]."""
         if not isinstance(self.config_.q_function, Mean):
             return super().critic_loss(nets, batch, h)
         with torch.no_grad():

@@ -40,15 +40,14 @@ from ...data.errors import ConfigError, DataError
 from ...data.masks import Masked
 from ...data.sampling.windows import Windows
 from ...data.spec import Spec, as_recorded, space_columns
-from ..config import Bounds, ContinuousConfig, Preset
-from ..critics import Critics, CriticsConfig
+from ..config import ActionsConfig, Bounds, DiscountedConfig, Preset, SampledConfig
+from ..critics import Critics, CriticsConfig, QConfig, TargetsConfig
 from ..definition import LossValue, Network, Verbs, due, loss, transitions
 from ..dynamics.held_out import AroundSource
 from ..learning.scaling import Scaling
-from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
-from ..networks.q_functions import Mean, MeanQFunction, Values
+from ..networks.q_functions import Mean, MeanQFunction, Values, td_loss
 from ..optimizers import Adam, Optimizer
 from ..wants import Looks, Material, Transitions
 from .decisions import decisions, policy_of
@@ -59,8 +58,10 @@ Judged = Annotated[Any, PlainSerializer(lambda given: given if isinstance(given,
 """A policy: an object, which is not saved, or a path."""
 
 
-class EvaluationConfig(CriticsConfig):
+class EvaluationConfig(DiscountedConfig, SampledConfig, QConfig, TargetsConfig):
     """Settings of `FQE` and `DiscreteFQE`."""
+
+    once: ClassVar = CriticsConfig
 
     algo: Judged = setting(
         None, "π, what is judged: an algorithm, its policy(), or the path of a saved algorithm, a policy package or an ONNX file"
@@ -83,7 +84,7 @@ class EvaluationConfig(CriticsConfig):
     )
 
 
-class FQEConfig(EvaluationConfig, ContinuousConfig):
+class FQEConfig(EvaluationConfig, ActionsConfig):
     """Settings of `FQE`."""
 
 
@@ -94,7 +95,6 @@ class FQE(Critics):
     actions: ClassVar = "continuous"
     presets: ClassVar = {"d3rlpy": Preset(D3RLPY, {})}
     exemptions: ClassVar[Mapping[str, str]] = {
-        "td_steps": "what was recorded after the next observation is not what the judged policy would have done",
         "scalers_act_once": "the policy that is judged sees raw observations, whatever the critic sees",
         "settings_round_trip": "a policy in memory is not saved; a path is",
     }
@@ -143,7 +143,7 @@ class FQE(Critics):
         following = nets.target.critic.distribution(batch.next_observation, batch.extra["following"])
         if isinstance(bounds := self.config_.value_bounds, tuple):
             following = Values(following.atoms.clamp(*bounds), following.weights)
-        return batch.reward + batch.discount * following
+        return following * batch.discount + batch.reward
 
     def acts_by(self, spec: Spec) -> Any:
         if (judged := self.get_params()["algo"]) is None:

@@ -121,7 +121,7 @@ class HeldOut:
 
     def _about(self, fit: Fit) -> str:
         scalers = [getattr(fit.config, f"{name}_scaler", None) for name in ("observation", "action", "reward")]
-        return f"{fit.learner.values['gamma'][0]} {sampling(fit.config)} {scalers} {fit.dtype} {fit.device}"
+        return f"{fit.learner.discounts[0]} {sampling(fit.config)} {scalers} {fit.dtype} {fit.device}"
 
     def _once(self, about: str, draw: Callable[[], Any]) -> Any:
         if about not in self._drawn:

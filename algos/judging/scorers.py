@@ -128,7 +128,7 @@ def _successful(threshold: float, seen: Seen) -> Tensor:
 
 def _weighted_advantage(seen: Seen) -> Tensor:
     # The advantage of step t' is in the sums of all steps up to it: its weight is 1 + γ + … + γᵗ', and no sum is made backwards.
-    gamma, upto = seen.fit.learner.values["gamma"][0], seen.steps.number.double() + 1
+    gamma, upto = seen.fit.learner.discounts[0], seen.steps.number.double() + 1
     weight = upto if gamma == 1 else (1 - gamma**upto) / (1 - gamma)
     return weight * (seen.taken - seen.best).mean(0).double()
 

@@ -135,8 +135,8 @@ def open_transitions(fit: Fit, data: Recording, *, blind: bool) -> TransitionSam
     return TransitionSampler(
         data,
         1,
-        gamma=fit.learner.values["gamma"][0],
-        reward_scaler=fit.config.reward_scaler,
+        gamma=fit.learner.discounts[0],
+        reward_scaler=getattr(fit.config, "reward_scaler", None),
         bootstrap=not blind,
         next_action=False,
         frames=kind.frames,

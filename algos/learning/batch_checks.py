@@ -71,13 +71,11 @@ def check_batch(batch: Drawn, spec: Spec, wants: Wants, name: str, *, remembers:
 
 
 def _steps(observation: Any) -> Any:
-    """Histories as observations of their steps alone."""
     seen = bare(observation)
     return masked(seen.steps(), mask_of(observation)) if isinstance(seen, Histories) else observation
 
 
 def _tensors(batch: Drawn) -> Iterator[tuple[str, Tensor]]:
-    """The parts of a batch by the names of their columns."""
     for field in fields(batch):
         value: Any = getattr(batch, field.name)
         if isinstance(value, Masked):

@@ -57,8 +57,6 @@ class Logger(Protocol):
 
 
 class Watching(TypedDict, total=False):
-    """Who looks on, beside evaluators and callbacks; see `Algorithm.fitter`."""
-
     callback: StepCallback | None
     epoch_callback: StepCallback | None
     logger: Logger | Sequence[Logger] | None
@@ -200,13 +198,10 @@ def stops(callback: Callable[..., None], *arguments: Any) -> bool:
 
 
 def _by_step(callback: StepCallback) -> Callback:
-    """A callback of (algorithm, epoch, gradient steps done) as one of (algorithm, epoch, metrics)."""
     return lambda algorithm, epoch, metrics: callback(algorithm, epoch, algorithm.step)
 
 
 class _Display:
-    """The display of progress as two callbacks: how far it is by step, the losses by epoch."""
-
     def __init__(self, advance: Advance, first: int, total: int) -> None:
         self._advance, self._first, self._total, self._looked = advance, first, total, 0.0
 

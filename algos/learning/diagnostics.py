@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ...data.batch import Batch
 from ..definition import Loss, LossValue
 from ..nets import Hyper, Nets
-from ..networks.sharding import whole_batch
+from ..networks.training import whole_batch
 
 
 def with_dead_units(loss: Loss, modules: Mapping[str, nn.Module], names: Iterable[str]) -> Loss:

@@ -78,7 +78,7 @@ class Divergence:
             warnings.warn(f"{who}, step {step}: {sentence}.", DivergenceWarning, 4)
         if self._largest_reward is None or k in self._warned:
             return
-        if wrong := divergence(row, self._largest_reward, learner.values["gamma"][k]):
+        if wrong := divergence(row, self._largest_reward, learner.discounts[k]):
             self._warned[k] = f"step {learner.step}: {wrong}"
             warnings.warn(f"{learner.algorithm.name}, seed {learner.seeds[k]}, {self._warned[k]}.", DivergenceWarning, 4)
 

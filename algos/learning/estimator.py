@@ -218,7 +218,6 @@ class Estimator(Definition):
                 yield self.finish_epoch(epoch, metrics, evaluators, called)
 
     def _steps(self, dataset: Any, n_steps: int | None, n_steps_per_epoch: int | None, n_epochs: int | None) -> tuple[int, int]:
-        """Gradient steps to do, and those of an epoch."""
         if n_epochs is None:
             each = N_STEPS_PER_EPOCH if n_steps_per_epoch is None else n_steps_per_epoch
             return steps_to_do(self.name, n_steps), each
@@ -308,7 +307,6 @@ class Estimator(Definition):
         copy_optimizer(self.fitted, other.fitted, network)
 
     def reset_optimizers(self) -> None:
-        """Every optimiser forgets what it remembers, as before fine-tuning; learning rates stay."""
         from .transfer import reset_optimizers
 
         reset_optimizers(self.fitted.learner)
@@ -387,7 +385,6 @@ class Estimator(Definition):
 
 
 def _space(shape: Any) -> ObservationSpace:
-    """A shape, a mapping of shapes or a sequence of shapes as a space."""
     if isinstance(shape, Mapping):
         return Dict(spaces={key: _space(part) for key, part in cast("Mapping[str, Any]", shape).items()})
     if any(isinstance(part, Sequence | Mapping) for part in shape):

@@ -191,7 +191,6 @@ class Fit:
         return 1 if self.after_update is not None else stop - 1 - self.learner.step
 
     def _warm_up(self) -> int:
-        """First gradient steps in which no critic need be trained."""
         return getattr(self.config, self.algorithm.warm_up) if self.algorithm.warm_up else 0
 
     def metrics(self) -> list[dict[str, float]]:
@@ -220,7 +219,6 @@ class Fit:
     # ---- state
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Everything that training goes on from, bit for bit."""
         meta = {
             "state_version": STATE_VERSION,
             "algorithm": self.algorithm.name,

@@ -50,7 +50,6 @@ class History:
 
     @classmethod
     def of(cls, fit: Fit) -> History:
-        """What a fit has come to so far."""
         values = {name: [float(value) for value in rows] for name, rows in fit.learner.values.items()}
         differing = [name for name, rows in values.items() if len(set(rows)) > 1]
         runs = [
@@ -67,7 +66,6 @@ class History:
 
     @property
     def columns(self) -> list[str]:
-        """Names of all columns."""
         coefficients = self.runs[0].coefficients if self.runs else ()
         return ["seed", *coefficients, "epoch", "step", *self.metrics]
 

@@ -24,13 +24,19 @@ from ...data.batch import BLOCK, Batch, Drawn, Sequences, Steps
 from ...data.errors import ConfigError
 from ...data.histories import steps_there
 from ...data.random import fold, root_key
-from ...data.tracing import host_may_look, untraced
-from ..config import AlgorithmConfig
+from ...data.tracing import untraced
+from ..config import TrainedConfig
 from ..definition import Axes, Definition, Loss, Network, axes_of
 from ..nets import Ahead, Hyper, Nets, Parameters
-from ..networks.precision import encoders_in_bfloat16, has_tensor_float, products_in_tensor_float
 from ..networks.q_functions import bootstrap_mask
-from ..networks.sharding import Shard, mean_of_shards, shard_under_way
+from ..networks.training import (
+    Shard,
+    encoders_in_bfloat16,
+    has_tensor_float,
+    mean_of_shards,
+    products_in_tensor_float,
+    shard_under_way,
+)
 from ..optimizers import where_held
 from .diagnostics import gradient_norm, with_dead_units
 from .ranks import ranks_of
@@ -45,6 +51,9 @@ _multiply: Callable[..., None] = torch._foreach_mul_  # pyright: ignore[reportPr
 _subtract: Callable[..., Sequence[Tensor]] = torch._foreach_sub  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
 
 
+NONE: Named = {}
+
+
 class Learner(TrainingState):
     """Trains S seeds of one algorithm.
 
@@ -56,7 +65,7 @@ class Learner(TrainingState):
     def __init__(
         self,
         algorithm: Definition,
-        config: AlgorithmConfig,
+        config: TrainedConfig,
         build: Callable[[], Mapping[str, Network]],
         seeds: Sequence[int],
         *,
@@ -85,7 +94,6 @@ class Learner(TrainingState):
         self._good = torch.zeros(self._lead, dtype=torch.int64, device=self.device)
 
     def _precision(self) -> AbstractContextManager[None]:
-        """What losses are computed in."""
         return encoders_in_bfloat16(self.device.type) if self.matmul_precision == "bfloat16" else nullcontext()
 
     def products(self) -> AbstractContextManager[None]:
@@ -104,11 +112,10 @@ class Learner(TrainingState):
     # ---- the verbs
 
     def minimise(self, loss: Loss, network: str | tuple[str, ...], batch: Drawn) -> None:
-        """One optimiser step of the named networks down the gradient of the mean loss; no other network gets a gradient."""
         names, step = (network,) if isinstance(network, str) else network, self._schedule_step()
         call = self._calls[loss.__name__] = self._calls.get(loss.__name__, 0) + 1
-        key = self.address(loss, call)
-        gradients, value, metrics, statistics = self.gradients(loss, names, batch, key, diagnose=self._diagnosing)
+        key, ahead = self._address(loss, call)
+        gradients, value, metrics, statistics = self.gradients(loss, names, batch, key, ahead, diagnose=self._diagnosing)
         at = 0
         for name in names:
             live, optimizers, held = self.live[name], self._optimizers[name], self.held.get(name)
@@ -137,8 +144,7 @@ class Learner(TrainingState):
         """
         if self.stacked:
             raise ConfigError("A step within a trust region is one seed's: train every seed for itself.")
-        key = self.address(loss).clone()
-        nets = self._nets({}, {}, {}, key, self._h)
+        nets = self._nets(self.address(loss), self._h)
         told = dict[str, Tensor]()
 
         def value() -> Tensor:
@@ -157,25 +163,23 @@ class Learner(TrainingState):
         It is called for one seed; `inputs` are trees of tensors, of a stack with an axis of rows in front. What looks several times
         in one step numbers its calls, so that each draws numbers of its own.
         """
-        key = self.address(part, call)
+        key, ahead = self._address(part, call)
         if self.stacked:
-            return self._seen(part, *self._present(), key, *inputs)
+            return self._of_rows(part, key, *inputs)
         with self._precision():
-            return part(self._nets({}, {}, {}, key, self._h), *inputs, self._h)
+            return part(self._nets(key, self._h, ahead=ahead), *inputs, self._h)
 
     def precompute(self, part: Callable[[Nets, Batch, Hyper], Tensor], batch: Batch) -> Batch:
-        """The batch with what a `precomputed` method gives now: for losses of networks that it does not depend on."""
         return batch.with_extra(**{part.__name__: self.look(part, batch)})
 
     @torch.no_grad()
     def track(self, network: str, rate: str = "tau") -> None:
-        """The target moves towards the network by the share `h.RATE`: θ' ← τ θ + (1 - τ) θ'. Batch statistics are copied."""
         live, target = self.live[network], self.target[network]
         if self.stacked:
             for name, tensor in live.items():
                 share = self.hyper[rate].reshape(-1, *[1] * (tensor.ndim - 1))
                 target[name].lerp_(tensor, share)
-        elif host_may_look(self.hyper[rate]):  # a number is faster than a tensor here
+        elif self._on_host:  # a number is faster than a tensor here
             _lerp([target[name] for name in live], list(live.values()), self.values[rate][0])
         else:
             ours = [target[name] for name in live]
@@ -187,13 +191,11 @@ class Learner(TrainingState):
 
     @torch.no_grad()
     def copy(self, network: str) -> None:
-        """The target becomes equal to the network."""
         for name, tensor in {**self.live[network], **self.buffers[network]}.items():
             self.target[network][name].copy_(tensor)
 
     @torch.no_grad()
     def hold(self, test: Callable[[Nets, Any, Hyper], Tensor], network: str, batch: Drawn) -> None:
-        """From here on `minimise` leaves the network as it is where `test` is true now, a bool () of one seed, until `release`."""
         held, found = self._held(network), self.look(test, batch)
         if found.dtype != torch.bool or found.shape != held.shape:
             said = f"{found.dtype} {tuple(found.shape[len(self._lead) :])}"
@@ -204,7 +206,6 @@ class Learner(TrainingState):
 
     @torch.no_grad()
     def release(self, network: str) -> None:
-        """The network is held no longer."""
         self._held(network).zero_()
 
     def _held(self, network: str) -> Tensor:
@@ -252,13 +253,11 @@ class Learner(TrainingState):
         return found
 
     def note(self, signs: Mapping[str, Tensor]) -> None:
-        """Adds signs of trouble to the metrics."""
         for name, value in signs.items():
             self._sums[name].copy_(value)
             self.counts[name] = 1
 
     def passed(self, n: int) -> None:
-        """Counts gradient steps that were run."""
         self.step += n
         self._updates += n
 
@@ -285,9 +284,12 @@ class Learner(TrainingState):
 
     def _schedule_step(self) -> int | Tensor:
         """The step that schedules of learning rates go by; in a tensor where rates are tensors."""
-        if self._traced is None and self.device.type == "cpu":
-            return self.step
-        return self.now.numbers[self.now.at]
+        return self.step if self._on_host else self.now.numbers[self.now.at]
+
+    @property
+    def _on_host(self) -> bool:
+        """Whether numbers may stand for tensors: no device is waited for, and no program made of the step."""
+        return self._traced is None and self.device.type == "cpu"
 
     def _kept_by_members(self, index: Tensor) -> Tensor:
         """Which transitions each member of an ensemble learns from, [(S,) members, B]: the same whenever they are drawn."""
@@ -316,20 +318,19 @@ class Learner(TrainingState):
 
     @staticmethod
     def _read(totals: Sequence[Tensor]) -> list[list[float]]:
-        """The values of sums, of each its rows', read together."""
         return torch.stack([total.double().reshape(-1) for total in totals]).tolist() if totals else []
 
     # ---- inside
 
     def gradients(
-        self, loss: Loss, names: tuple[str, ...], batch: Drawn, key: Tensor, *, diagnose: bool = False
+        self, loss: Loss, names: tuple[str, ...], batch: Drawn, key: Tensor, ahead: Ahead | None = None, *, diagnose: bool = False
     ) -> tuple[Any, ...]:
         """A loss at the present state: gradients of the named networks in the order of `live`, value, metrics, batch statistics."""
         seen = with_dead_units(loss, self.modules, names) if diagnose else loss
         if self.stacked:
-            gradients, value, metrics, statistics, errors = self._differentiated(seen, names, *self._present(), key, batch)
+            gradients, value, metrics, statistics, errors = self._gradients_of_rows(seen, names, batch, key)
         else:
-            gradients, value, metrics, statistics, errors = self._gradients_of_one(seen, names, batch, key)
+            gradients, value, metrics, statistics, errors = self._gradients_of_one(seen, names, batch, key, ahead)
         if self.ranks is not None and self._shard is not None:
             of_networks = [tensor for network in statistics.values() for tensor in network.values()]
             self.ranks.average([*gradients, value.detach(), *metrics.values(), *of_networks])
@@ -340,110 +341,77 @@ class Learner(TrainingState):
     @torch.no_grad()
     def value(self, loss: Loss, batch: Drawn) -> Tensor:
         """The mean of a loss at the present state of one seed, (); nothing is trained, and layers are at rest."""
-        key = self.address(loss).clone()  # a bare key: training needs the noise of the steps ahead, and this of one
-        values, _ = loss(self._nets({}, {}, {}, key, self._h, resting=True), batch, self._h)
+        values, _ = loss(self._nets(self.address(loss), self._h, resting=True), batch, self._h)
         return _mean(values, axes_of(loss, values), batch)
 
     def _nets(
         self,
-        live: Named,
-        target: Named,
-        guests: Named,
         key: Tensor,
         h: Hyper,
-        minimised: tuple[str, ...] = (),
+        live: Named = NONE,
+        target: Named = NONE,
+        guests: Named = NONE,
+        minimised: Iterable[str] = (),
         *,
         resting: bool = False,
+        ahead: Ahead | None = None,
     ) -> Nets:
         """What a loss of one seed sees; no tensors where the modules hold their own."""
         targets = Nets(self._targets, target, None, key, self.dtype, h=h)
         others = Nets(self._guests, guests, None, key, self.dtype, h=h) if self._guests else None
-        return Nets(self.modules, live, targets, key, self.dtype, minimised, resting=resting, h=h, guests=others)
+        return Nets(self.modules, live, targets, key, self.dtype, minimised, resting=resting, h=h, guests=others, ahead=ahead)
 
     def address(self, loss: Callable[..., Any], call: int = 1) -> Tensor:
         """The key of a loss's draws in this step, () or (S,); `call` counts its calls in the step."""
-        now = self.now
+        return self._address(loss, call)[0]
 
-        def made(steps: Tensor) -> tuple[Tensor, Ahead | None]:
-            keys = fold(fold(self._key[..., None], steps), loss.__name__)
-            return keys, Ahead(keys) if keys.ndim == 1 else None
-
-        keys, ahead = now.once(loss.__name__, made)
+    def _address(self, loss: Callable[..., Any], call: int = 1) -> tuple[Tensor, Ahead | None]:
+        """The key, and of one seed's first call the noise of the steps ahead."""
+        now, name = self.now, loss.__name__
+        if name not in now.made:
+            keys = fold(fold(self._key[..., None], now.numbers), name)
+            now.made[name] = keys, Ahead(keys, now) if keys.ndim == 1 else None
+        keys, ahead = now.made[name]
         key = keys[..., now.at]
-        if call > 1:
-            return fold(key, call)
-        if ahead is not None:  # goes with the key to where noise is asked for
-            key.ahead = ahead, now.at  # pyright: ignore[reportAttributeAccessIssue]
-        return key
+        return (key, ahead) if call == 1 else (fold(key, call), None)
 
-    def _gradients_of_one(self, loss: Loss, names: tuple[str, ...], batch: Drawn, key: Tensor) -> tuple[Any, ...]:
-        """What `_differentiated` gives, of one seed whose modules hold the tensors."""
+    def _gradients_of_one(
+        self, loss: Loss, names: tuple[str, ...], batch: Drawn, key: Tensor, ahead: Ahead | None
+    ) -> tuple[Any, ...]:
+        """Gradients in the order of `live`, value, metrics, batch statistics and errors, where the modules hold the tensors."""
         with self._precision():
-            nets = self._nets({}, {}, {}, key, self._h, names)
+            nets = self._nets(key, self._h, minimised=names, ahead=ahead)
             values, metrics = loss(nets, batch, self._h)
             value = _mean(values, axes_of(loss, values), batch)
             gradients = torch.autograd.grad(value, [p for name in names for p in self.live[name].values()])
         metrics = {k: v.detach() if v.requires_grad else v for k, v in metrics.items()}  # what is kept must not keep the graph
         return gradients, value, _means(metrics, batch), nets.statistics, _errors(metrics)
 
-    def _present(self) -> tuple[Named, Named, Named, Named, Parameters]:
-        """What losses read of the present state: parameters, buffers, targets and guests by network, and coefficients."""
-        return self.live, self.buffers, self.target, self._guest_tensors, self.hyper
-
-    def _differentiated(
-        self,
-        loss: Loss,
-        names: tuple[str, ...],
-        live: Named,
-        buffers: Named,
-        target: Named,
-        guests: Named,
-        hyper: Parameters,
-        key: Tensor,
-        batch: Drawn,
-    ) -> tuple[Any, ...]:
-        """Gradients of a loss in the order of `live`, value, metrics, batch statistics and errors: a function of tensors alone."""
-
-        def one(tensors: Named, target: Named, guests: Named, batch: Drawn, hyper: Parameters, key: Tensor) -> Any:
-            h = Hyper(hyper)
-            nets = self._nets(tensors, target, guests, key, h, names)
+    def _gradients_of_rows(self, loss: Loss, names: tuple[str, ...], batch: Drawn, key: Tensor) -> tuple[Any, ...]:
+        def one(nets: Nets, batch: Drawn, h: Hyper) -> Any:
             values, metrics = loss(nets, batch, h)
             metrics = {k: v.detach() for k, v in metrics.items()}
             value = _mean(values, axes_of(loss, values), batch)
             return value, _means(metrics, batch), nets.statistics, _errors(metrics)
 
-        leaves = {n: {k: p.detach().requires_grad_() for k, p in live[n].items()} for n in names}
-        tensors = {n: {**leaves.get(n, p), **buffers[n]} for n, p in live.items()}
-        with self._precision():
-            rows = vmap(one, randomness="different") if self.stacked else one
-            value, metrics, statistics, errors = rows(tensors, target, guests, batch, hyper, key)
-            # Rows have nothing in common, so the sum's gradient holds each row's own. Taken outside of vmap, it is plain autograd
-            # on stacked tensors, which costs a third less than grad inside.
-            gradients = torch.autograd.grad(value.sum(), [p for n in names for p in leaves[n].values()])
+        leaves = {n: {k: p.detach().requires_grad_() for k, p in self.live[n].items()} for n in names}
+        value, metrics, statistics, errors = self._of_rows(one, key, batch, leaves=leaves)
+        # Rows have nothing in common, so the sum's gradient holds each row's own. Taken outside of vmap, it is plain autograd
+        # on stacked tensors, which costs a third less than grad inside.
+        gradients = torch.autograd.grad(value.sum(), [p for network in leaves.values() for p in network.values()])
         statistics = {n: {k: t.detach() for k, t in s.items()} for n, s in statistics.items()}
         return gradients, value.detach(), metrics, statistics, errors
 
-    def _seen(
-        self,
-        part: Callable[..., Any],
-        live: Named,
-        buffers: Named,
-        target: Named,
-        guests: Named,
-        hyper: Parameters,
-        key: Tensor,
-        *inputs: Any,
-    ) -> Any:
-        """What `look` gives, as a function of tensors alone."""
+    def _of_rows(self, one: Callable[..., Any], key: Tensor, *inputs: Any, leaves: Named = NONE) -> Any:
+        """What a function of (nets, *inputs, h) of one seed gives for every row; `leaves`: parameters that get gradients."""
 
-        def one(tensors: Named, target: Named, guests: Named, hyper: Parameters, key: Tensor, *inputs: Any) -> Any:
+        def called(live: Named, target: Named, guests: Named, hyper: Parameters, key: Tensor, *inputs: Any) -> Any:
             h = Hyper(hyper)
-            return part(self._nets(tensors, target, guests, key, h), *inputs, h)
+            return one(self._nets(key, h, live, target, guests, leaves), *inputs, h)
 
-        tensors = {name: {**p, **buffers[name]} for name, p in live.items()}
+        live = {name: {**leaves.get(name, own), **self.buffers[name]} for name, own in self.live.items()}
         with self._precision():
-            rows = vmap(one, randomness="different") if self.stacked else one
-            return rows(tensors, target, guests, hyper, key, *inputs)
+            return vmap(called, randomness="different")(live, self.target, self._guest_tensors, self.hyper, key, *inputs)
 
     def _add(self, loss: str, value: Tensor, metrics: dict[str, Tensor]) -> None:
         """Adds to the sums; "" is the sum of all losses, which shows the first step that was not finite."""
@@ -457,13 +425,12 @@ class Learner(TrainingState):
 
 
 def _errors(metrics: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """`td_error`, where a loss has it."""
     return {name: values for name, values in metrics.items() if name == "td_error"}
 
 
 def _means(metrics: Mapping[str, Tensor], batch: Drawn) -> dict[str, Tensor]:
     """The mean of each metric, of padded steps none."""
-    there = steps_there(batch.observation)
+    there = None if isinstance(batch.observation, Tensor) else steps_there(batch.observation)
     if there is None:
         return {name: values.mean() for name, values in metrics.items()}
     n = mean_of_shards(there.sum())

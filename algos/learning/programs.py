@@ -42,16 +42,12 @@ Kinds = tuple[tuple[str, ...], ...]
 
 
 class Captured(Protocol):
-    """Work that was captured on a device."""
-
     def replay(self) -> None:
         """Does it again: what it reads and writes lies where it lay."""
         ...
 
 
 class Graphs(Protocol):
-    """What captures work on a device."""
-
     def warm(self, work: Callable[[], None]) -> None:
         """Does work for the first time, where libraries set themselves up: what they then allocate cannot be captured."""
         ...
@@ -84,26 +80,20 @@ class CudaGraphs:
 
 
 class _Unit:
-    """Steps that were compiled."""
-
     def __init__(self, run: Callable[..., Sequence[Tensor]], tally: Counter[str]) -> None:
         self._run, self._tally = run, tally
 
     def __call__(self, learner: Learner, arguments: Sequence[Tensor] = ()) -> None:
-        """Does them again."""
         found = self._run(*arguments)
         learner.errors = found[0] if found else None
         learner.counts.update(self._tally)
 
 
 class _Replay:
-    """Work that was captured."""
-
     def __init__(self, captured: Captured, tally: Counter[str], errors: Tensor | None) -> None:
         self._captured, self._tally, self._errors = captured, tally, errors
 
     def __call__(self, learner: Learner) -> None:
-        """Does it again."""
         self._captured.replay()
         learner.errors = self._errors
         learner.counts.update(self._tally)
@@ -342,7 +332,6 @@ def lacking(device: torch.device) -> str | None:
 
 
 def _with_tensors(leaves: Sequence[Any], tree: pytree.TreeSpec, tensors: Sequence[Tensor]) -> Any:
-    """A tree with other tensors in their order."""
     others = iter(tensors)
     return pytree.tree_unflatten([next(others) if isinstance(leaf, Tensor) else leaf for leaf in leaves], tree)
 

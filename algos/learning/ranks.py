@@ -18,7 +18,7 @@ from ...data.batch import Drawn
 from ...data.errors import ConfigError, D3rayError
 from ..definition import Definition
 from ..dynamics.generated import Generated
-from ..networks.sharding import Shard
+from ..networks.training import Shard
 from ..wants import Opens
 
 

@@ -140,16 +140,13 @@ class _Known:
         self._by_place: dict[Any, fx.Node] = {}
 
     def add(self, tensor: Tensor, node: fx.Node) -> None:
-        """The node stands for a tensor."""
         self._by_object[id(tensor)] = node
         self._by_place.setdefault(_place(tensor), node)
 
     def find(self, tensor: Tensor) -> fx.Node | None:
-        """The node of a tensor, or of one that is the same memory seen in the same way, as autograd unpacks what it kept."""
         return self._by_object.get(id(tensor)) or self._by_place.get(_place(tensor))
 
     def node(self, leaf: Any) -> Any:
-        """The node of a leaf that is a tensor; another leaf itself."""
         if not isinstance(leaf, Tensor):
             return leaf
         found = self.find(leaf)

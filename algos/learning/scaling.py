@@ -35,7 +35,7 @@ class Scaling:
         self.action_affine: Affine | None = counted.pop("action", scaled)
         self.observation_affines = observation_affines(scaler, self._kinds, dtype, device) | counted
         self.bounds = left_bounds(spec.action, action_scaler, dtype, device)  # once: a policy is made at every prediction
-        self._reward = config.reward_scaler
+        self._reward = getattr(config, "reward_scaler", None)
 
     def follow(self, scaler: Any) -> None:
         """Scales observations by the numbers that a scaler has now; so does whatever was made with the old ones."""
@@ -62,7 +62,6 @@ class Scaling:
         return x.to(self.device) if isinstance(x, Tensor) else torch.as_tensor(np.asarray(x), device=self.device)
 
     def action(self, action: Any) -> Tensor:
-        """Raw actions, scaled."""
         raw = self._here(action)
         if self.action_affine:
             return self.action_affine.transform(raw)
@@ -74,7 +73,6 @@ class Scaling:
         return affine.reverse(observation).to(self.dtype) if affine else observation
 
     def raw_action(self, action: Tensor) -> Tensor:
-        """Scaled actions as environments take them."""
         return self.action_affine.reverse(action) if self.action_affine else action
 
     def raw_reward(self, reward: Tensor) -> Tensor:
@@ -82,11 +80,9 @@ class Scaling:
         return self._reward.reward_transform().reverse(reward) if self._reward else reward
 
     def scaled_reward(self, reward: Tensor) -> Tensor:
-        """Rewards as values see them."""
         return self._reward.reward_transform().transform(reward) if self._reward else reward
 
     def reward(self, reward: np.ndarray) -> np.ndarray:
-        """Raw rewards, scaled."""
         return self._reward.transform(reward).numpy() if self._reward else reward
 
     @property

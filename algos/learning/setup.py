@@ -27,7 +27,7 @@ _REACH = 1 + 1e-3  # of policies, and what rounding may add
 
 def sampling(config: Any) -> Any:
     """The sampler that the settings name; without one that of recurrent encoders, or the uniform one."""
-    return config.sampler or (RecurrentSampling() if remembers(config) else UniformSampling())
+    return getattr(config, "sampler", None) or (RecurrentSampling() if remembers(config) else UniformSampling())
 
 
 def seen_spec(config: Any, spec: Spec) -> Spec:
@@ -122,7 +122,6 @@ def check_actions(algorithm: Definition, spec: Spec, name: str) -> None:
 
 
 def _check_vectors(algorithm: Definition, spec: Spec, name: str) -> None:
-    """Raises DataError where continuous actions have several axes."""
     if isinstance(spec.action, Box) and len(spec.action.shape) != 1:
         raise DataError(
             f"{algorithm.name} acts by vectors, and actions of {name!r} have the shape {list(spec.action.shape)}: make them "

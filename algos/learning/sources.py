@@ -46,11 +46,11 @@ class Sources:
         self._algorithm, self._name, self._config, self._spec, self._learner = algorithm, algorithm.name, config, spec, learner
         self._seeds: Any = learner.seeds if learner.stacked else learner.seeds[0]
         self._common: dict[str, Any] = {
-            "gamma": learner.hyper["gamma"],
+            "gamma": learner.hyper.get("gamma", 1.0),
             "as_indices": True,
             "observation_scaler": config.observation_scaler,
             "action_scaler": getattr(config, "action_scaler", None),
-            "reward_scaler": config.reward_scaler,
+            "reward_scaler": getattr(config, "reward_scaler", None),
             "device": learner.device,
             "dtype": learner.dtype,
         }

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import stack_module_state
 
 from ...data.errors import ConfigError
-from ..config import AlgorithmConfig
+from ..config import TrainedConfig
 from ..definition import Definition, Network
 from ..devices import check_room
 from ..nets import Hyper, Parameters
@@ -43,7 +43,7 @@ class TrainingState:
     def __init__(
         self,
         algorithm: Definition,
-        config: AlgorithmConfig,
+        config: TrainedConfig,
         build: Callable[[], Mapping[str, Network]],
         seeds: Sequence[int],
         *,
@@ -73,6 +73,11 @@ class TrainingState:
     def has_guests(self) -> bool:
         """Whether losses read networks of others."""
         return bool(self._guests)
+
+    @property
+    def discounts(self) -> list[float]:
+        """γ of each row; 1 where nothing is discounted."""
+        return self.values.get("gamma", [1.0] * len(self.seeds))
 
     @property
     def _lead(self) -> tuple[int, ...]:
@@ -140,7 +145,7 @@ class TrainingState:
                 self._guest_tensors[guest] = {**parameters, **buffers}
                 self._guests[guest] = members[0].to("meta")
 
-    def _set_up_hyper(self, config: AlgorithmConfig, rows: Sequence[Mapping[str, float]]) -> None:
+    def _set_up_hyper(self, config: TrainedConfig, rows: Sequence[Mapping[str, float]]) -> None:
         """`values`: floats by setting, one a row; `hyper`: the same as tensors, written in place by `set_hyper`."""
         self.values = {name: [float(row.get(name, value)) for row in rows] for name, value in config.coefficients().items()}
         self.hyper = {

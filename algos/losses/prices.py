@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..networks.sharding import whole_batch
+from ..networks.training import whole_batch
 
 
 def price_loss(price: Tensor, excess: Tensor, least: float, most: float) -> Tensor:

@@ -11,10 +11,10 @@ from torch.utils import _pytree as pytree
 
 from ...data.batch import Batch
 from ..nets import Nets
-from ..networks.precision import lowered
+from ..networks.perceptrons import Repeated
 from ..networks.q_functions import Values, reduced
-from ..networks.q_functions.reductions import Reduction, Said
-from ..networks.vectors import Repeated
+from ..networks.q_functions.critics import Reduction, Said
+from ..networks.training import lowered
 
 _VECTORS = 2  # axes of a batch of vectors; what has more is worth encoding once for all its copies
 _NEGLIGIBLE = 60.0  # e⁻⁶⁰ of the largest term changes no sum, not even in float64

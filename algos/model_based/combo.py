@@ -35,8 +35,6 @@ ROLLOUTS = ModelRollouts(horizon=5, n_transitions=50_000, interval=1000, real=0.
 
 
 class COMBOConfig(CQLConfig):
-    """Settings of `COMBO`."""
-
     rollouts: ModelRollouts = setting(ROLLOUTS, "how the model generates", source=f"{KIT}/run_combo.py")
     pushed: Literal["all", "generated"] = setting("all", "where values are pushed down: choice 1", source=f"{KIT}/run_combo.py")
 

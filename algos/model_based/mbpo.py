@@ -52,8 +52,6 @@ ROLLOUTS = ModelRollouts(horizon=1, n_transitions=100_000, interval=5_000, real=
 
 
 class MBPOConfig(SACConfig):
-    """Settings of `MBPO`."""
-
     rollouts: ModelRollouts = setting(ROLLOUTS, "how the model generates", source=f"{CODE}, examples/config/hopper/0.py")
     n_members: int = setting(7, "M: networks side by side", source=CODE, gt=0)
     n_elites: int = setting(5, "members that count, by their errors on what is held out", source=CODE, gt=0)
@@ -85,7 +83,6 @@ class MBPO(InAModel, SAC):
         return self._ending(super().completed(config, dataset), dataset.environment.id if dataset.environment else None)
 
     def completed_online(self, config: Any, spec: Spec, environment: str) -> Any:
-        """With the termination that the environment has."""
         return self._ending(super().completed_online(config, spec, environment), environment)
 
     def _ending(self, config: Any, environment: str | None) -> Any:

@@ -37,8 +37,6 @@ ROLLOUTS = ModelRollouts(horizon=1, n_transitions=50_000, interval=1000, real=0.
 
 
 class MOBILEConfig(SACConfig):
-    """Settings of `MOBILE`."""
-
     actor_learning_rate: float = setting(1e-4, "of the policy", source=CODE, gt=0)
     temp_learning_rate: float = setting(1e-4, "of the temperature", source=CODE, gt=0)
     rollouts: ModelRollouts = setting(ROLLOUTS, "how the model generates", source=CODE)
@@ -58,7 +56,6 @@ class MOBILE(InAModel, SAC):
 
     @torch.no_grad()
     def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Values:
-        """y, [N, B]."""
         noise = nets.noise("next action", batch.action.shape)
         action, log_prob = nets.policy(batch.next_observation).sample_with_log_prob(noise)
         following = reduced(nets.target.critic.distribution(batch.next_observation, action), "min")

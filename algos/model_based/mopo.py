@@ -30,8 +30,6 @@ ROLLOUTS = ModelRollouts(horizon=5, n_transitions=50_000, interval=1000, real=0.
 
 
 class MOPOConfig(SACConfig):
-    """Settings of `MOPO`."""
-
     rollouts: ModelRollouts = setting(ROLLOUTS, "how the model generates", source=f"{MOPO_CODE}/base.py")
 
 

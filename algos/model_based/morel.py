@@ -42,8 +42,6 @@ _ROWS = 8192  # transitions that are looked at together
 
 
 class MOReLConfig(SACConfig):
-    """Settings of `MOReL`."""
-
     rollouts: ModelRollouts = setting(ROLLOUTS, "how the model generates", source="as MOPO's")
     pessimism: float = setting(3.0, "β: how many times the data's largest disagreement is borne", source=CODE, gt=0)
     largest_disagreement: float | None = setting(None, "max_D d; None: as the data have it", gt=0)
@@ -57,14 +55,12 @@ class MOReL(InAModel, SAC):
     presets: ClassVar = {"hopper": Preset(CODE, {"gamma": 0.999})}
 
     def completed(self, config: Any, dataset: Dataset) -> Any:
-        """With max_D d of the data."""
         config = super().completed(config, dataset)
         if config.largest_disagreement is None and (model := self.given_model(config)) is not None:
             config = config.model_copy(update={"largest_disagreement": largest_disagreement(model, dataset)})
         return config
 
     def wants(self, config: Any) -> Any:
-        """Rollouts that halt."""
         return replace(super().wants(config), judge=partial(self.halted, config.largest_disagreement))
 
     def halted(self, largest: float, found: Outcomes, reward: Tensor, ended: Tensor, h: Hyper) -> tuple[Tensor, Tensor]:

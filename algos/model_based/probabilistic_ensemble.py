@@ -45,7 +45,7 @@ from ...data.spec import Spec
 from ..acting.inputs import as_batch, raw_actions, raw_inputs
 from ..acting.plain import plain_array
 from ..base import Algorithm
-from ..config import ContinuousConfig, Preset
+from ..config import ActionsConfig, ContinuousConfig, Preset, RewardedConfig, SampledConfig
 from ..definition import LossValue, Network, Verbs, due, loss
 from ..dynamics.held_out import PartlyHeldOut
 from ..dynamics.model import Model
@@ -64,10 +64,9 @@ LAYERS = VectorEncoder(hidden_units=(200, 200, 200, 200), activation="silu")
 _LOOKS = 100  # gradient steps from one look at whether to stop to the next
 
 
-class ProbabilisticEnsembleConfig(ContinuousConfig):
-    """Settings of `ProbabilisticEnsemble`."""
+class ProbabilisticEnsembleConfig(SampledConfig, RewardedConfig, ActionsConfig):
+    once: ClassVar = ContinuousConfig
 
-    gamma: float = setting(0.99, "γ: counts nowhere here, and is above 0", gt=0, le=1)
     batch_size: int = setting(256, "transitions of each member in a gradient step", source=MBPO, gt=0)
     n_members: int = setting(7, "M: networks side by side", source=MBPO, gt=0)
     n_elites: int = setting(5, "members that count, by their errors on what is held out", source=MBPO, gt=0)
@@ -113,8 +112,6 @@ class ProbabilisticEnsemble(Algorithm):
         ),
     }
     exemptions: ClassVar = {
-        "gamma": "one step has no discount",
-        "td_steps": "it learns single steps",
         "n_elites": "all members are trained; it says how many count afterwards",
         "matmul_precision": "what follows differs from what was seen by less than bfloat16 can tell",
         "terminated_steps_look_no_further": "what was seen after an end is learned like all else",
@@ -122,7 +119,6 @@ class ProbabilisticEnsemble(Algorithm):
     }
 
     def completed(self, config: Any, dataset: Dataset) -> Any:
-        """With the termination that the data's environment has."""
         if config.termination == "auto":
             known = termination_of(dataset.environment.id if dataset.environment else None)
             ends = bool(np.asarray(dataset.episodes.terminated).any())
@@ -148,7 +144,6 @@ class ProbabilisticEnsemble(Algorithm):
         learner.minimise(self.dynamics_loss, "dynamics", batch)
 
     def judge(self, learner: Verbs, batch: Batch) -> None:
-        """Whether it is to stay as it is."""
         learner.hold(self.worn_out, "dynamics", batch)
 
     def worn_out(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:

@@ -49,8 +49,6 @@ ROLLOUTS = ModelRollouts(horizon=5, n_transitions=50_000, interval=1000, real=0.
 
 
 class RAMBOConfig(SACConfig):
-    """Settings of `RAMBO`."""
-
     actor_learning_rate: float = setting(1e-4, "of the policy", source=f"{CODE}/base.py", gt=0)
     rollouts: ModelRollouts = setting(ROLLOUTS, "how the model generates", source=f"{CODE}/base.py")
     model_learning_rate: float = setting(3e-4, "of the model", source=f"{CODE}/base.py", gt=0)
@@ -87,7 +85,6 @@ class RAMBO(InAModel, SAC):
         return (*super().schedule(step), *due(step, adversary=self.config_.adversary_interval))
 
     def adversary(self, learner: Verbs, batch: Batch) -> None:
-        """The model, down `model_loss`."""
         learner.minimise(self.model_loss, "dynamics", batch)
 
     @loss("batch")

@@ -26,7 +26,6 @@ class InAModel(Algorithm):
     exemptions: ClassVar = {"scalers_act_once": "a model is of raw numbers, and data that were scaled beforehand are others"}
 
     def completed(self, config: Any, dataset: Dataset) -> Any:
-        """Refuses to begin without a model."""
         if config.dynamics is None and not self.brings_model:
             raise ConfigError(no_model(self.name))
         return super().completed(config, dataset)

@@ -6,8 +6,7 @@ from torch import Tensor, nn
 
 from ...data.spec import ObservationSpace
 from .encoders import Encoder
-from .layers import Linear
-from .vectors import Observation
+from .perceptrons import Linear, Observation
 
 _LOG_STD = (-4.0, 15.0)  # where log σ of a latent is clipped: the authors' code of BCQ, BEAR, PLAS and SPOT
 

@@ -76,12 +76,10 @@ class ClippedGaussian:
         return (self.log_std + 0.5 + _HALF_LOG_TAU).expand(self.mean.shape).sum(-1)
 
     def parameters(self) -> Tensor:
-        """What it is made of, [B, 2 A]."""
         return torch.cat((self.mean, self.log_std.expand(self.mean.shape)), -1)
 
     @classmethod
     def of(cls, parameters: Tensor) -> ClippedGaussian:
-        """The one that `parameters` says, [B, 2 A]."""
         return cls(*parameters.chunk(2, -1))
 
     def divergence_from(self, parameters: Tensor) -> Tensor:
@@ -102,11 +100,9 @@ class Point:
     mean: Tensor
 
     def mode(self) -> Tensor:
-        """The action."""
         return self.mean
 
     def sample(self, noise: Tensor) -> Tensor:
-        """The action."""
         return self.mean
 
     def log_prob(self, action: Tensor) -> Tensor:
@@ -165,7 +161,6 @@ class Categorical:
 
     @property
     def probs(self) -> Tensor:
-        """Their probabilities, [B, A]."""
         return self.log_probs.exp()
 
     def mode(self) -> Tensor:
@@ -185,12 +180,10 @@ class Categorical:
         return -(self.probs * self.log_probs).sum(-1)
 
     def parameters(self) -> Tensor:
-        """What it is made of, [B, A]."""
         return self.log_probs
 
     @classmethod
     def of(cls, parameters: Tensor) -> Categorical:
-        """The one that `parameters` says, [B, A]."""
         return cls(parameters)
 
     def divergence_from(self, parameters: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from .layers import Linear
+from .perceptrons import Linear
 
 
 class Dueling(nn.Module):

@@ -11,10 +11,9 @@ from torch.nn.functional import softplus
 from ...data.errors import ConfigError, DataError
 from ...data.spec import Box, Discrete, Spec
 from .encoders import Encoder
-from .layers import Linear
-from .perceptrons import PerceptronConfig
+from .encoding import PerceptronConfig
+from .perceptrons import Linear, one_hot
 from .training import current_training
-from .vectors import one_hot
 
 _LATEST = 0.01  # share of a step's error that enters the running one
 _BETTER = 0.99  # an error below this share of the lowest so far counts as lower: Janner et al. 2019, the authors' code
@@ -131,7 +130,6 @@ class EnsembleDynamics(nn.Module):
         return Predicted(mean, self.lowest + softplus(below - self.lowest), end[..., 0])
 
     def note(self, error: Tensor, goal: Tensor, held_out: Tensor) -> None:
-        """As `HeldOutErrors`."""
         self.held_out(error, goal, held_out)
 
     def spread(self) -> Tensor:

@@ -13,13 +13,13 @@ from pydantic import BeforeValidator, SerializeAsAny
 from ...data.config import setting
 from ...data.errors import ConfigError, did_you_mean
 from ...data.spec import Box, Dict, ObservationSpace, flat_space, space_columns
+from .encoding import DenseEncoder as DenseEncoder
 from .encoding import EncoderConfig as EncoderConfig
-from .encoding import EncoderModule as EncoderModule
-from .encoding import LayersConfig, described
+from .encoding import LayersConfig, PerceptronConfig, Positive, described
+from .encoding import VectorEncoder as VectorEncoder
 from .named import Named
-from .perceptrons import DenseEncoder as DenseEncoder
-from .perceptrons import KeysNetwork, PerceptronConfig, Positive
-from .perceptrons import VectorEncoder as VectorEncoder
+from .perceptrons import EncoderModule as EncoderModule
+from .perceptrons import KeysNetwork
 from .pixels import PixelEncoder as PixelEncoder
 from .recurrent import Kind, RecurrentNetwork
 
@@ -94,7 +94,6 @@ class RecurrentConfig(EncoderConfig):
 
     @property
     def kind(self) -> Kind:
-        """Of the recurrence."""
         raise NotImplementedError
 
 
@@ -124,7 +123,6 @@ def is_image(space: ObservationSpace) -> bool:
 
 
 def _shared(config: LayersConfig, kind: type[LayersConfig]) -> dict[str, Any]:
-    """The settings that another encoder has too."""
     both = type(config).model_fields.keys() & kind.model_fields.keys() - {"name"}
     return {name: getattr(config, name) for name in both}
 

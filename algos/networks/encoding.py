@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeVar, cast
 
-from pydantic import model_validator
+import torch
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from ...data.config import Config, setting
-from ...data.histories import Histories
-from ...data.masks import bare
 from ...data.spec import Leaf, ObservationSpace, space_columns
 from .layers import Dropout, Initializer, initialise
 from .normalization import BatchNorm, LayerNorm
-from .precision import autocast, lowered
-from .vectors import Repeated
+from .perceptrons import EncoderModule as EncoderModule
+from .perceptrons import Linear, VectorNetwork
 
+Positive = Annotated[int, Field(gt=0)]
 Activation = Literal["relu", "tanh", "elu", "gelu", "silu", "leaky_relu", "none"]
 D3RLPY = "d3rlpy 2.8.1, models/encoders.py"
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
@@ -31,31 +31,6 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 
 
 Module = TypeVar("Module", bound=nn.Module)
-
-
-class EncoderModule(nn.Module):
-    """What an encoder builds.
-
-    Called as `module(observation, action=None, first=None)` it gives [B, features], or [members, B, features] for an ensemble, of
-    which `first` asks for the first so many members; without an ensemble `first` changes nothing. An action [members, B, A] is one
-    for each member. Where `repeats` is true, observations may come as `Repeated`; else that is copied before. Masks of
-    legal actions are no input: they are taken off before. `Histories` are read as such by recurrent ones alone; others see each
-    step by itself.
-    """
-
-    features: int
-    repeats = False
-    remembers = False
-
-    def __call__(self, observation: Any, *inputs: Any, **named: Any) -> Tensor:
-        seen = observation.copies() if isinstance(observation, Repeated) and not self.repeats else bare(observation)
-        if isinstance(seen, Histories) and not self.remembers:
-            seen = seen.steps()
-        inputs = (seen, *inputs)
-        if (device := lowered()) is None:
-            return super().__call__(*inputs, **named)
-        with autocast(device):
-            return super().__call__(*inputs, **named).float()
 
 
 def after(width: int, config: LayersConfig, members: int | None, *, images: bool = False, last: bool = False) -> list[nn.Module]:
@@ -74,12 +49,10 @@ class EncoderConfig(Config):
 
     @property
     def label(self) -> str:
-        """The name that a config gives."""
         return str(getattr(self, "name"))  # noqa: B009 - subclasses narrow it to one literal
 
     @property
     def remembers(self) -> bool:
-        """Whether it builds a recurrent network."""
         return False
 
     def build(self, observation: ObservationSpace, action_size: int = 0, members: int | None = None) -> EncoderModule:
@@ -122,7 +95,6 @@ class LayersConfig(EncoderConfig):
         return {**rest, "normalization": used[0]} if used else rest
 
     def begun(self, module: Module) -> Module:
-        """The module with weights as the settings want them to begin."""
         initialise(module, self.initializer, self.initial_bias)
         return module
 
@@ -132,3 +104,64 @@ def described(space: ObservationSpace) -> str:
     if isinstance(space, Leaf):
         return f"of the shape {space.shape}"
     return f"a {space.kind} with the keys {', '.join(name.partition('/')[2] for name in space_columns(space))}"
+
+
+def perceptron(size: int, config: PerceptronConfig, members: int | None) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for k, width in enumerate(config.hidden_units):
+        layers.append(Linear(size, width, members, spectral_norm=config.spectral_norm))
+        layers += after(width, config, members, last=k == len(config.hidden_units) - 1)
+        size = width
+    return nn.Sequential(*layers)
+
+
+class DenseLayers(nn.Module):
+    """Layers of which every one but the first is also given the input, beside what the layer before makes of it."""
+
+    def __init__(self, size: int, config: PerceptronConfig, members: int | None) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList()
+        width = 0
+        for k, wanted in enumerate(config.hidden_units):
+            linear = Linear(size + width, wanted, members, spectral_norm=config.spectral_norm)
+            self.blocks.append(nn.Sequential(linear, *after(wanted, config, members, last=k == len(config.hidden_units) - 1)))
+            width = wanted
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.blocks[0](x)
+        if h.ndim > x.ndim:
+            x = x.expand(h.shape[0], *x.shape)
+        for block in list(self.blocks)[1:]:
+            h = block(torch.cat((h, x), -1))
+        return h
+
+
+class PerceptronConfig(LayersConfig):
+    hidden_units: tuple[Positive, ...] = setting((256, 256), "width of each layer", source=D3RLPY, min_length=1)
+
+    def layers(self, size: int, members: int | None) -> nn.Module:
+        return perceptron(size, self, members)
+
+
+class VectorEncoder(PerceptronConfig):
+    """A multi-layer perceptron over a vector. Other observations are flattened; a number of a kind becomes zeros and a one."""
+
+    name: Literal["vector"] = "vector"
+
+    def build(self, observation: ObservationSpace, action_size: int = 0, members: int | None = None) -> EncoderModule:
+        return self.begun(VectorNetwork(observation, action_size, members, self))
+
+
+class DenseEncoder(PerceptronConfig):
+    """A perceptron each of whose layers also sees the input (D2RL: Sinha et al. 2020); d3rlpy 1's `use_dense`."""
+
+    name: Literal["dense"] = "dense"
+    hidden_units: tuple[Positive, ...] = setting(
+        (256, 256, 256, 256), "width of each layer", source="Sinha et al. 2020, section 4", min_length=1
+    )
+
+    def layers(self, size: int, members: int | None) -> nn.Module:
+        return DenseLayers(size, self, members)
+
+    def build(self, observation: ObservationSpace, action_size: int = 0, members: int | None = None) -> EncoderModule:
+        return self.begun(VectorNetwork(observation, action_size, members, self))

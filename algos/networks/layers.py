@@ -10,58 +10,10 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
 from .normalization import SpectralNorm
+from .perceptrons import Linear as Linear
 from .training import current_training
 
 Initializer = Literal["uniform", "lecun_normal", "xavier_uniform", "orthogonal"]
-
-
-class Linear(nn.Module):
-    """An affine layer, or `members` of them side by side.
-
-    [..., B, in] to [..., B, out]; with members [members, B, in] to [members, B, out], and [B, in] is given to every member. Where
-    an input has n < members in front, it is given to the first n.
-    Weights and biases start uniform on ±1/√in, as torch.nn.Linear's do.
-    """
-
-    def __init__(self, size_in: int, size_out: int, members: int | None = None, *, spectral_norm: bool = False) -> None:
-        super().__init__()
-        lead = () if members is None else (members,)
-        bound = size_in**-0.5
-        self.members = members
-        self.weight = nn.Parameter(torch.empty(*lead, size_in, size_out).uniform_(-bound, bound))
-        self.bias = nn.Parameter(torch.empty(*lead, *(() if members is None else (1,)), size_out).uniform_(-bound, bound))
-        self.spectral = SpectralNorm(self.weight) if spectral_norm else None
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.applied(x, *self.affine())
-
-    def affine(self) -> tuple[Tensor, Tensor]:
-        """The weight [(members,) in, out] and the bias, [out] or [members, 1, out], that the layer has now."""
-        return self.weight if self.spectral is None else self.spectral(self.weight), self.bias
-
-    def applied(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """What the layer would give with this weight and bias."""
-        if self.members is None:
-            return _affine(x, weight, bias)
-        if x.ndim == 2:
-            x = x.expand(self.members, *x.shape)
-        n = x.shape[0]
-        if n < self.members:
-            weight, bias = weight[:n], bias[:n]
-        if n > 1 and weight.shape[-1] == 1:  # one output: on a CPU a batched product takes four times as long as a sum
-            return (x * weight.mT).sum(-1, keepdim=True) + bias
-        return _affine(x, weight, bias)
-
-
-def _affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Gives x W + b. A CPU adds b in place: as fast as within the product, and faster under `vmap`, which takes those apart.
-
-    Of an encoder in bfloat16 it adds b in that, like all of a product; else the whole product would be converted there and back.
-    """
-    if not x.is_cuda or x.ndim != weight.ndim:
-        product = x @ weight
-        return product.add_(bias if bias.dtype == product.dtype else bias.to(product.dtype))
-    return torch.addmm(bias, x, weight) if x.ndim == 2 else torch.baddbmm(bias, x, weight)
 
 
 class Convolution(nn.Module):
@@ -83,7 +35,6 @@ class Convolution(nn.Module):
         self.spectral = SpectralNorm(self.weight.flatten(-3)) if spectral_norm else None
 
     def forward(self, x: Tensor, first: int | None = None) -> Tensor:
-        """`first`: only so many members."""
         weight = self.weight if self.spectral is None else self.spectral(self.weight.flatten(-3)).reshape(self.weight.shape)
         if weight.ndim == 4:
             return conv2d(x, weight, self.bias, self.stride)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .layers import Linear
+from .perceptrons import Linear
 from .training import Numbers, current_draws, current_numbers
 
 
@@ -64,5 +64,4 @@ def noise_size(module: nn.Module) -> int:
 
 
 def _rooted(x: Tensor) -> Tensor:
-    """sgn(x) √|x|."""
     return x.sign() * x.abs().sqrt()

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm, normalize
 
-from .precision import autocast, lowered
-from .training import current_training
+from .training import autocast, current_training, lowered
 
 
 class BatchNorm(nn.Module):

@@ -1,53 +1,185 @@
-"""Encoders over vectors, with the networks that they build, and the network over dicts with an encoder for each key."""
+"""Networks over vectors: affine layers, observations as vectors, encoders through layers, policies and value functions."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
-from ...data.config import setting
-from ...data.spec import Dict, ObservationSpace
-from .encoding import D3RLPY, EncoderModule, LayersConfig, after
-from .layers import Linear
-from .vectors import Flat, Observation, Repeated, beside, repeat, vector_size
+from ...data.histories import Histories
+from ...data.lazy import moved
+from ...data.masks import Masked, bare
+from ...data.spec import Dict, Discrete, Leaf, MultiDiscrete, ObservationSpace, space_columns
+from .distributions import Categorical, ClippedGaussian, Gaussian, Point, SquashedGaussian
+from .legal import legal_only
+from .normalization import SpectralNorm
+from .training import autocast, lowered
 
-Positive = Annotated[int, Field(gt=0)]
+if TYPE_CHECKING:
+    from .encoders import Encoder
+    from .encoding import PerceptronConfig
 
-
-def perceptron(size: int, config: PerceptronConfig, members: int | None) -> nn.Sequential:
-    """Layers over [..., B, size]."""
-    layers: list[nn.Module] = []
-    for k, width in enumerate(config.hidden_units):
-        layers.append(Linear(size, width, members, spectral_norm=config.spectral_norm))
-        layers += after(width, config, members, last=k == len(config.hidden_units) - 1)
-        size = width
-    return nn.Sequential(*layers)
+Observation = Tensor | dict[str, Tensor] | Masked
 
 
-class DenseLayers(nn.Module):
-    """Layers of which every one but the first is also given the input, beside what the layer before makes of it."""
+class Repeated:
+    """Observations [B, ...] that count n times, one after the other, beside n · B actions; made by `sampled_actions.repeated`.
 
-    def __init__(self, size: int, config: PerceptronConfig, members: int | None) -> None:
+    A network that can works out once what depends on a state alone, as convolutions do, and repeats that; for all others
+    `EncoderModule` makes the copies.
+    """
+
+    __slots__ = ("n", "observation")
+
+    def __init__(self, observation: Observation, n: int) -> None:
+        self.observation, self.n = observation, n
+
+    def copies(self) -> Observation:
+        return pytree.tree_map(lambda x: repeat(x, self.n), self.observation)
+
+
+def repeat(x: Tensor, n: int, axis: int = 0) -> Tensor:
+    """Entries of an axis n times one after the other: [B, ...] to [n · B, ...]."""
+    lead = x.shape[:axis]
+    return x.unsqueeze(axis).expand(*lead, n, *x.shape[axis:]).flatten(axis, axis + 1)
+
+
+def vector_size(space: ObservationSpace) -> int:
+    return sum(_entries(leaf) for leaf in space_columns(space).values())
+
+
+class Flat(nn.Module):
+    """[B, ...] or a dict of such to [B, entries]; dicts in the order of their keys. It has no parameters.
+
+    Numbers of kinds become as many zeros and a one: a discrete n n entries, a multi-discrete vector the sum of its `nvec`.
+    """
+
+    def __init__(self, space: ObservationSpace) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList()
-        width = 0
-        for k, wanted in enumerate(config.hidden_units):
-            linear = Linear(size + width, wanted, members, spectral_norm=config.spectral_norm)
-            self.blocks.append(nn.Sequential(linear, *after(wanted, config, members, last=k == len(config.hidden_units) - 1)))
-            width = wanted
+        self.leaves = {name.partition("/")[2]: leaf for name, leaf in space_columns(space).items()}
+
+    def forward(self, observation: Tensor | dict[str, Tensor]) -> Tensor:
+        named = observation if isinstance(observation, dict) else {"": observation}
+        parts = [_vector(self.leaves.get(key), named[key]) for key in sorted(named)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+
+def beside(x: Tensor, y: Tensor) -> Tensor:
+    """Side by side along the last axis; what lacks an ensemble's axis [members, B, ...] is the same for every member."""
+    if x.ndim != y.ndim:
+        x, y = (x, y.expand(x.shape[0], *y.shape)) if x.ndim > y.ndim else (x.expand(y.shape[0], *x.shape), y)
+    return torch.cat((x, y), -1)
+
+
+def _entries(leaf: Leaf) -> int:
+    match leaf:
+        case Discrete():
+            return leaf.n
+        case MultiDiscrete():
+            return sum(leaf.nvec)
+        case _:
+            return leaf.size
+
+
+def _vector(leaf: Leaf | None, part: Tensor) -> Tensor:
+    match leaf:
+        case Discrete():
+            return one_hot(part, leaf.n)
+        case MultiDiscrete():
+            return torch.cat([one_hot(part[:, k], n) for k, n in enumerate(leaf.nvec)], -1)
+        case _:
+            return part.reshape(part.shape[0], -1) if part.ndim != 2 else part
+
+
+def one_hot(number: Tensor, n: int) -> Tensor:
+    """[..., n] of whole numbers [...] of any type, in theirs; no value is read, as torch's own does."""
+    return (number[..., None] == torch.arange(n, dtype=number.dtype, device=number.device)).to(number.dtype)
+
+
+# ---- layers
+
+
+class Linear(nn.Module):
+    """An affine layer, or `members` of them side by side.
+
+    [..., B, in] to [..., B, out]; with members [members, B, in] to [members, B, out], and [B, in] is given to every member. Where
+    an input has n < members in front, it is given to the first n.
+    Weights and biases start uniform on ±1/√in, as torch.nn.Linear's do.
+    """
+
+    def __init__(self, size_in: int, size_out: int, members: int | None = None, *, spectral_norm: bool = False) -> None:
+        super().__init__()
+        lead = () if members is None else (members,)
+        bound = size_in**-0.5
+        self.members = members
+        self.weight = nn.Parameter(torch.empty(*lead, size_in, size_out).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(*lead, *(() if members is None else (1,)), size_out).uniform_(-bound, bound))
+        self.spectral = SpectralNorm(self.weight) if spectral_norm else None
 
     def forward(self, x: Tensor) -> Tensor:
-        h = self.blocks[0](x)
-        if h.ndim > x.ndim:
-            x = x.expand(h.shape[0], *x.shape)
-        for block in list(self.blocks)[1:]:
-            h = block(torch.cat((h, x), -1))
-        return h
+        return self.applied(x, *self.affine())
+
+    def affine(self) -> tuple[Tensor, Tensor]:
+        """The weight [(members,) in, out] and the bias, [out] or [members, 1, out], that the layer has now."""
+        return self.weight if self.spectral is None else self.spectral(self.weight), self.bias
+
+    def applied(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """What the layer would give with this weight and bias."""
+        if self.members is None:
+            return _affine(x, weight, bias)
+        if x.ndim == 2:
+            x = x.expand(self.members, *x.shape)
+        n = x.shape[0]
+        if n < self.members:
+            weight, bias = weight[:n], bias[:n]
+        if n > 1 and weight.shape[-1] == 1:  # one output: on a CPU a batched product takes four times as long as a sum
+            return (x * weight.mT).sum(-1, keepdim=True) + bias
+        return _affine(x, weight, bias)
+
+
+def _affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Gives x W + b. A CPU adds b in place: as fast as within the product, and faster under `vmap`, which takes those apart.
+
+    Of an encoder in bfloat16 it adds b in that, like all of a product; else the whole product would be converted there and back.
+    """
+    if not x.is_cuda or x.ndim != weight.ndim:
+        product = x @ weight
+        return product.add_(bias if bias.dtype == product.dtype else bias.to(product.dtype))
+    return torch.addmm(bias, x, weight) if x.ndim == 2 else torch.baddbmm(bias, x, weight)
+
+
+# ---- encoders
+
+
+class EncoderModule(nn.Module):
+    """What an encoder builds.
+
+    Called as `module(observation, action=None, first=None)` it gives [B, features], or [members, B, features] for an ensemble, of
+    which `first` asks for the first so many members; without an ensemble `first` changes nothing. An action [members, B, A] is one
+    for each member. Where `repeats` is true, observations may come as `Repeated`; else that is copied before. Masks of
+    legal actions are no input: they are taken off before. `Histories` are read as such by recurrent ones alone; others see each
+    step by itself.
+    """
+
+    features: int
+    repeats = False
+    remembers = False
+
+    def __call__(self, observation: Any, *inputs: Any, **named: Any) -> Tensor:
+        if not isinstance(observation, Tensor):
+            observation = self._readable(observation)
+        if (device := lowered()) is None:
+            return super().__call__(observation, *inputs, **named)
+        with autocast(device):
+            return super().__call__(observation, *inputs, **named).float()
+
+    def _readable(self, observation: Any) -> Any:
+        seen = observation.copies() if isinstance(observation, Repeated) and not self.repeats else bare(observation)
+        return seen.steps() if isinstance(seen, Histories) and not self.remembers else seen
 
 
 def _for_members(x: Tensor, members: int | None, first: int | None) -> Tensor:
@@ -109,35 +241,142 @@ class KeysNetwork(EncoderModule):
         return self.layers(_for_members(functools.reduce(beside, [*found, *plain]), self.members, first))
 
 
-class PerceptronConfig(LayersConfig):
-    """Settings of what ends in a multi-layer perceptron."""
-
-    hidden_units: tuple[Positive, ...] = setting((256, 256), "width of each layer", source=D3RLPY, min_length=1)
-
-    def layers(self, size: int, members: int | None) -> nn.Module:
-        """The perceptron, over [..., B, size]."""
-        return perceptron(size, self, members)
+# ---- policies and value functions
 
 
-class VectorEncoder(PerceptronConfig):
-    """A multi-layer perceptron over a vector. Other observations are flattened; a number of a kind becomes zeros and a one."""
+class DeterministicPolicy(nn.Module):
+    """π(s) in (-1, 1): [B, ...] to [B, A]."""
 
-    name: Literal["vector"] = "vector"
+    def __init__(self, encoder: Encoder, observation: ObservationSpace, action_size: int) -> None:
+        super().__init__()
+        self.encoder = encoder.build(observation)
+        self.head = Linear(self.encoder.features, action_size)
 
-    def build(self, observation: ObservationSpace, action_size: int = 0, members: int | None = None) -> EncoderModule:
-        return self.begun(VectorNetwork(observation, action_size, members, self))
+    def forward(self, observation: Observation) -> Tensor:
+        return self.raw(observation).tanh()
+
+    def raw(self, observation: Observation) -> Tensor:
+        return self.head(self.encoder(observation))
 
 
-class DenseEncoder(PerceptronConfig):
-    """A perceptron each of whose layers also sees the input (D2RL: Sinha et al. 2020); d3rlpy 1's `use_dense`."""
+class PointPolicy(DeterministicPolicy):
+    """The same as a distribution, for losses that ask for log densities: [B, ...] to a `Point`."""
 
-    name: Literal["dense"] = "dense"
-    hidden_units: tuple[Positive, ...] = setting(
-        (256, 256, 256, 256), "width of each layer", source="Sinha et al. 2020, section 4", min_length=1
-    )
+    def forward(self, observation: Observation) -> Point:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return Point(super().forward(observation))
 
-    def layers(self, size: int, members: int | None) -> nn.Module:
-        return DenseLayers(size, self, members)
 
-    def build(self, observation: ObservationSpace, action_size: int = 0, members: int | None = None) -> EncoderModule:
-        return self.begun(VectorNetwork(observation, action_size, members, self))
+class CategoricalHead(nn.Module):
+    """Logits of π(a|s) from features that another network makes: [B, F] to [B, A]."""
+
+    def __init__(self, features: int, n_actions: int) -> None:
+        super().__init__()
+        self.head = Linear(features, n_actions)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.head(features)
+
+
+class CategoricalPolicy(nn.Module):
+    """Logits of π(a|s): [B, ...] to [B, A]; see `legal` for illegal actions."""
+
+    def __init__(self, encoder: Encoder, observation: ObservationSpace, n_actions: int) -> None:
+        super().__init__()
+        self.encoder = encoder.build(observation)
+        self.head = Linear(self.encoder.features, n_actions)
+
+    def forward(self, observation: Observation) -> Tensor:
+        return legal_only(self.head(self.encoder(observation)), observation)
+
+
+class SoftmaxPolicy(CategoricalPolicy):
+    """The same as a distribution: [B, ...] to a `Categorical`."""
+
+    def forward(self, observation: Observation) -> Categorical:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return Categorical(super().forward(observation).log_softmax(-1))
+
+
+class ValueFunction(nn.Module):
+    """V(s): [B, ...] to [B]."""
+
+    def __init__(self, encoder: Encoder, observation: ObservationSpace) -> None:
+        super().__init__()
+        self.encoder = encoder.build(observation)
+        self.head = Linear(self.encoder.features, 1)
+
+    def forward(self, observation: Observation) -> Tensor:
+        return self.head(self.encoder(observation))[..., 0]
+
+
+class _NormalHead(nn.Module):
+    """Mean and standard deviation of a normal distribution over actions.
+
+    Args:
+        encoder, observation: What the head reads.
+        action_size: A.
+        log_std: Bounds of the logarithm of the standard deviation, which is clipped to them.
+        state_dependent: Whether the deviation is an output of the network; else one parameter an entry, which starts at 1.
+        spanning: Whether that parameter passes through a sigmoid that spans the bounds, in place of being clipped to them.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        observation: ObservationSpace,
+        action_size: int,
+        log_std: tuple[float, float],
+        state_dependent: bool,
+        *,
+        spanning: bool = False,
+    ) -> None:
+        super().__init__()
+        self.bounds, self.spanning = log_std, spanning
+        self.encoder = encoder.build(observation)
+        self.head = Linear(self.encoder.features, 2 * action_size if state_dependent else action_size)
+        self.log_std = None if state_dependent else nn.Parameter(torch.zeros(action_size))
+
+    def parameters_at(self, observation: Observation) -> tuple[Tensor, Tensor]:
+        """Mean [B, A] and log deviation, [B, A] or [A]."""
+        mean, log_std = self.head(self.encoder(observation)), self.log_std
+        if log_std is None:
+            mean, log_std = mean.chunk(2, -1)
+        elif self.spanning:
+            low, high = self.bounds
+            return mean, low + (high - low) * log_std.sigmoid()
+        return mean, log_std.clamp(*self.bounds)
+
+
+class GaussianPolicy(_NormalHead):
+    """π(a|s), a normal distribution whose mean has passed through tanh: [B, ...] to a `Gaussian`."""
+
+    def forward(self, observation: Observation) -> Gaussian:
+        mean, log_std = self.parameters_at(observation)
+        return Gaussian(mean.tanh(), log_std)
+
+
+class ClippedGaussianPolicy(_NormalHead):
+    """π(a|s), a normal distribution whose draws are cut off at ±1: [B, ...] to a `ClippedGaussian`."""
+
+    def forward(self, observation: Observation) -> ClippedGaussian:
+        return ClippedGaussian(*self.parameters_at(observation))
+
+
+class SquashedGaussianPolicy(_NormalHead):
+    """π(a|s), a normal distribution whose draws pass through tanh: [B, ...] to a `SquashedGaussian`."""
+
+    def forward(self, observation: Observation) -> SquashedGaussian:
+        return SquashedGaussian(*self.parameters_at(observation))
+
+
+class Temperature(nn.Module):
+    """A positive number that is learnt as its logarithm, and starts at 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log = nn.Parameter(torch.zeros(()))
+
+    def forward(self) -> Tensor:
+        return self.log.exp()
+
+
+__getattr__ = moved(__name__, "d3ray.algos.networks.encoding")  # which has the settings that stood here

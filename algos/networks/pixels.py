@@ -10,11 +10,10 @@ from torch.nn.functional import pad
 from ...data.config import setting
 from ...data.errors import ConfigError, named
 from ...data.spec import Box, ObservationSpace
-from .encoding import D3RLPY, EncoderModule, LayersConfig, after, described
-from .layers import Convolution, Dropout, Linear
+from .encoding import D3RLPY, LayersConfig, Positive, after, described
+from .layers import Convolution, Dropout
 from .normalization import BatchNorm
-from .perceptrons import Positive
-from .vectors import Observation, Repeated, beside, repeat
+from .perceptrons import EncoderModule, Linear, Observation, Repeated, beside, repeat
 
 
 class PixelNetwork(EncoderModule):

@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from ...data.spec import ObservationSpace
 from .encoders import Encoder
-from .layers import Linear
-from .vectors import Observation
+from .perceptrons import Linear, Observation
 
 
 class QuadraticFunction(nn.Module):

@@ -27,9 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from ...data.histories import Histories
-from .encoding import EncoderModule
-from .layers import Linear
-from .vectors import Observation, beside
+from .perceptrons import EncoderModule, Linear, Observation, beside
 
 Kind = Literal["gru", "lstm"]
 
@@ -152,11 +150,9 @@ class RecurrentNetwork(EncoderModule):
         return torch.zeros_like(own[..., : self.memory_shape[-1]])
 
     def _told(self, memory: Tensor) -> Tensor:
-        """The h of a memory."""
         return memory[..., : self.units]
 
     def _next(self, own: Tensor, memory: Tensor) -> Tensor:
-        """The memory one step on."""
         n, past = self.units, self.past(self._told(memory))
         if self.kind == "gru":
             reset, kept = (own[..., : 2 * n] + past[..., : 2 * n]).sigmoid().chunk(2, -1)

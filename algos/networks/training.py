@@ -1,25 +1,45 @@
-"""What layers need to know while a loss is computed, and nothing else does: where they draw from, where statistics go.
+"""What layers need to know while a loss is computed, and nothing else does: draws, batch statistics, precision, shards.
 
 There are no `.train()` and `.eval()` flags: a layer is training exactly while the learner computes a loss with a live network.
 A policy that acts and an export see the same layers at rest, and so does a target network, but for layers that draw there too
 (they have `draws = True`; the fractions of an implicit quantile network are drawn for both).
+
+Encoders may run in bfloat16 while a loss is computed: values of any size keep their digits, and what is saved by bfloat16 is nearly
+all that there is, for encoders have nearly all of the arithmetic. Or a GPU may multiply float32 as TensorFloat-32: it takes the
+first 10 bits of each mantissa, and adds up in float32. Parameters, losses, sums and optimisers are float32 in either.
+
+Processes that train together have a shard of each batch. In a process that trains alone `whole_batch` and its like give back what
+they were given.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch import distributed as dist
 
 from ...data.random import fold, normal, uniform
-from .sharding import drawn_whole
 
 Drawn = TypeVar("Drawn")
+Value = TypeVar("Value")
+
+
+@contextmanager
+def _set(variable: ContextVar[Value], value: Value) -> Generator[None]:
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+# ---- passes of networks
 
 
 @dataclass
@@ -84,25 +104,143 @@ def current_draws() -> Pass | None:
 
 
 def current_numbers() -> Numbers | None:
-    """The numbers that layers draw by while a policy explores; None elsewhere."""
     return _numbers.get()
 
 
-@contextmanager
-def drawing_by(numbers: Tensor) -> Generator[None]:
+def drawing_by(numbers: Tensor) -> AbstractContextManager[None]:
     """Layers called inside draw by these, [B, n]."""
-    token = _numbers.set(Numbers(numbers))
-    try:
-        yield
-    finally:
-        _numbers.reset(token)
+    return _set(_numbers, Numbers(numbers))
+
+
+def under_way(now: Pass | None) -> AbstractContextManager[None]:
+    return _set(_current, now)
+
+
+# ---- precision
+
+_lowered: ContextVar[str | None] = ContextVar("encoders in bfloat16", default=None)
+
+
+def lowered() -> str | None:
+    return _lowered.get()
+
+
+def encoders_in_bfloat16(device_type: str) -> AbstractContextManager[None]:
+    return _set(_lowered, device_type)
+
+
+def autocast(device_type: str, *, enabled: bool = True) -> torch.autocast:
+    """Products and convolutions inside are in bfloat16, or as ever. A weight is used once, so none is kept converted.
+
+    Where there are no values ("meta") nothing changes.
+    """
+    there = device_type if torch.amp.is_autocast_available(device_type) else "cpu"
+    return torch.autocast(there, torch.bfloat16, enabled, cache_enabled=False)
+
+
+def has_tensor_float(device: torch.device) -> bool:
+    """Whether a device multiplies in TensorFloat-32, as NVIDIA's GPUs do from Ampere on."""
+    return device.type == "cuda" and torch.version.hip is None and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 @contextmanager
-def under_way(now: Pass | None) -> Generator[None]:
-    """Layers called inside belong to this pass."""
-    token = _current.set(now)
+def products_in_tensor_float() -> Generator[None]:
+    """Products and convolutions of float32 that GPUs of this process do inside may be in TensorFloat-32, in every thread.
+
+    Afterwards they are as before.
+    """
+    kinds = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # pyright: ignore[reportAttributeAccessIssue]
+    changed = [(kind, kind.fp32_precision) for kind in kinds if kind.fp32_precision != "tf32"]
+    for kind, _ in changed:
+        kind.fp32_precision = "tf32"
     try:
         yield
     finally:
-        _current.reset(token)
+        for kind, before in changed:
+            kind.fp32_precision = before
+
+
+# ---- shards of a batch
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A process's part of a batch: `rows` samples, those from `rank · rows` on, of `size · rows`."""
+
+    rank: int
+    size: int
+    rows: int
+
+    def part(self, values: Tensor, axis: int = -1) -> Tensor:
+        """This process's part of something that has all samples along an axis."""
+        n = values.shape[axis] // self.size
+        return values.narrow(axis, self.rank * n, n)
+
+    def gather(self, values: Tensor) -> Tensor:
+        """All processes' values [..., n], one after another along the last axis. All of them call it, with equal shapes."""
+        values = values.contiguous()
+        parts = [torch.empty_like(values) for _ in range(self.size)]
+        dist.all_gather(parts, values)
+        return torch.cat(parts, -1)
+
+
+_shard: ContextVar[Shard | None] = ContextVar("shard", default=None)
+
+
+def shard_under_way(shard: Shard) -> AbstractContextManager[None]:
+    return _set(_shard, shard)
+
+
+def whole_batch(values: Tensor) -> Tensor:
+    """Values of the whole batch [..., batch size] from those of this process's samples [..., B]; they have no gradient."""
+    return values if (shard := _shard.get()) is None else _gathered(values.detach(), shard)
+
+
+def own_shard(values: Tensor) -> Tensor:
+    """This process's samples [..., B] of values of the whole batch [..., batch size]."""
+    return values if (shard := _shard.get()) is None else shard.part(values)
+
+
+def mean_of_shards(value: Tensor) -> Tensor:
+    """The mean of what each process has, (); it has no gradient."""
+    return value if (shard := _shard.get()) is None else _gathered(value.detach()[None], shard).mean(-1)
+
+
+def drawn_whole(shape: tuple[int, ...], draw: Callable[[tuple[int, ...]], Tensor]) -> Tensor:
+    """Random numbers for this process's samples: those that they would have in the whole batch.
+
+    The samples' axis is the first as long as the shard, else the first whose length is a multiple of it, where samples are
+    repeated: there the numbers are the shard's own too, though not those of one process with the whole batch. What has no such
+    axis is one draw for all samples.
+    """
+    shard = _shard.get()
+    if shard is None:
+        return draw(shape)
+    axis = next((k for k, n in enumerate(shape) if n == shard.rows), None)
+    if axis is None:
+        axis = next((k for k, n in enumerate(shape) if n and n % shard.rows == 0), None)
+    if axis is None:
+        return draw(shape)
+    return shard.part(draw((*shape[:axis], shape[axis] * shard.size, *shape[axis + 1 :])), axis)
+
+
+def _gathered(values: Tensor, shard: Shard) -> Tensor:
+    return _Gathered.apply(values, shard)  # pyright: ignore[reportReturnType]
+
+
+class _Gathered(torch.autograd.Function):
+    """`Shard.gather` where a stack's losses run under vmap, which knows no collective operation."""
+
+    @staticmethod
+    def forward(values: Tensor, shard: Shard) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return shard.gather(values)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, values: Tensor, shard: Shard) -> tuple[Tensor, int]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        rows = values if in_dims[0] is None else values.movedim(in_dims[0], 0)
+        found = _gathered(rows, shard)
+        return (found.expand(info.batch_size, *found.shape) if in_dims[0] is None else found), 0

@@ -14,9 +14,9 @@ from ...data.batch import Context
 from ...data.spec import ObservationSpace
 from .encoders import Encoder
 from .encoding import ACTIVATIONS
-from .layers import Linear
 from .legal import legal_only
 from .normalization import LayerNorm
+from .perceptrons import Linear
 from .transformers import Transformer
 
 
@@ -61,7 +61,6 @@ class TrajectoryTransformer(nn.Module):
         return self._read(context, slice(1, None, 3))
 
     def last(self, context: Context) -> Tensor:
-        """Features of the last step alone, [B, E]."""
         return self._read(context, slice(-1, None))[:, 0]
 
     def _read(self, context: Context, read: slice) -> Tensor:
@@ -84,11 +83,9 @@ class ActionVectors(nn.Module):
         self.weight = nn.Parameter(torch.randn(n, width) * std)
 
     def forward(self, action: Tensor) -> Tensor:
-        """The vectors of actions [N], [N, E]."""
         return embedding(action, self.weight)
 
     def products(self, features: Tensor) -> Tensor:
-        """Those of features [..., E] with each vector, [..., n]."""
         return features @ self.weight.transpose(-2, -1)
 
 
@@ -109,7 +106,6 @@ class DiscreteTrajectoryPolicy(nn.Module):
         return legal_only(self.head.products(self.body(context)), context.observation)
 
     def last(self, context: Context) -> Tensor:
-        """The logits of the last step alone, [B, n]."""
         return legal_only(self.head.products(self.body.last(context))[:, None], context.observation)[:, -1]
 
 
@@ -139,5 +135,4 @@ class TrajectoryPolicy(nn.Module):
         return self.head(self.body(context)).tanh()
 
     def last(self, context: Context) -> Tensor:
-        """The action of the last step alone, [B, A]."""
         return self.head(self.body.last(context)).tanh()

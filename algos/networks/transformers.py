@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from ...data.config import Config, setting
 from ...data.errors import ConfigError
 from .encoding import ACTIVATIONS
-from .layers import Dropout, Linear
+from .layers import Dropout
 from .normalization import LayerNorm
-from .precision import autocast, lowered
+from .perceptrons import Linear
+from .training import autocast, lowered
 
 _AUTHORS = "Chen et al. 2021, Table 9"
 _CODE = "authors' code 046702e, gym/experiment.py and trajectory_gpt2.py"
@@ -24,8 +25,6 @@ ALL = slice(None)
 
 
 class Transformer(Config):
-    """Settings of a `CausalTransformer`. The width is that of the tokens."""
-
     n_layers: int = setting(3, "attention blocks", source=_AUTHORS, gt=0)
     n_heads: int = setting(1, "attention heads; the tokens' width is a multiple of it", source=_AUTHORS, gt=0)
     activation: Literal["relu", "tanh", "elu", "gelu", "silu", "leaky_relu"] = setting(
@@ -77,8 +76,6 @@ class CausalTransformer(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, and a perceptron on each token; each adds to what it was given."""
-
     def __init__(self, size: int, config: Transformer) -> None:
         super().__init__()
         self.attention_norm = LayerNorm(size, epsilon=config.norm_epsilon)
@@ -105,7 +102,6 @@ class Attention(nn.Module):
         self.dropout = Dropout(config.attention_dropout)
 
     def forward(self, x: Tensor, bias: Tensor, read: slice = ALL) -> Tensor:
-        """[B, L, E] to [B, R, E]."""
         query = self._heads(each(self.query, x[:, read]))
         key, value = map(self._heads, each(self.key_value, x).chunk(2, -1))
         logits = query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5 + bias[..., read, :]
@@ -113,7 +109,6 @@ class Attention(nn.Module):
         return each(self.out, seen.transpose(1, 2).flatten(2))
 
     def _heads(self, x: Tensor) -> Tensor:
-        """[B, L, E] to [B, heads, L, E / heads]."""
         return x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
 
 

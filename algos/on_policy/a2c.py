@@ -27,16 +27,14 @@ from ..definition import LossValue, loss
 from ..nets import Hyper, Nets
 from ..optimizers import Optimizer, RMSprop
 from .sequences import said
-from .shared import ActorCritic, ActorCriticConfig, entropy_and_density
+from .shared import ActorCritic, SequencesConfig, entropy_and_density
 
 PFRL = "PFRL 0.4.0, agents/a2c.py"
 EXAMPLE = "PFRL 0.4.0, examples/atari/train_a2c_ale.py"
 SQUARES = RMSprop(alpha=0.99, epsilon=1e-5, epsilon_inside=True, max_grad_norm=0.5)
 
 
-class A2CConfig(ActorCriticConfig):
-    """Settings of `A2C`."""
-
+class A2CConfig(SequencesConfig):
     learning_rate: float = setting(7e-4, "of both networks", source=EXAMPLE, gt=0)
     optimizer: Optimizer = setting(SQUARES, "what steps policy and value function", source=EXAMPLE)
     update_interval: int = setting(40, "steps of all environments together between two updates", source=PFRL, gt=0)
@@ -57,6 +55,5 @@ class A2C(ActorCritic):
 
     @loss("sample")
     def policy_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L_π of each sample, [B]."""
         entropy, density = entropy_and_density(said(nets, "policy", batch), batch.action)
         return -batch.extra["advantage"] * density - h.entropy_weight * entropy, {"entropy": entropy}

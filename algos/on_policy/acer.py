@@ -37,17 +37,17 @@ from torch.func import grad
 from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
-from ..config import Preset
 from ..definition import LossValue, Network, Verbs, loss
 from ..nets import Hyper, Nets
-from ..networks.encoders import Encoder, PixelEncoder
-from ..networks.heads import ValueFunction
-from ..networks.q_functions.mean import Mean
+from ..networks.encoders import Encoder
+from ..networks.perceptrons import ValueFunction
+from ..networks.q_functions.critics import Mean
 from ..optimizers import Optimizer, RMSprop
+from ..presets import TaskPresets
 from .estimators import retrace
 from .segments import Segments
 from .sequences import Columns
-from .shared import TANH, OnPolicy, OnPolicyConfig, flat
+from .shared import TANH, OnPolicy, RolloutsConfig, flat
 
 PAPER = "Wang et al. 2017"
 PFRL = "PFRL 0.4.0, agents/acer.py"
@@ -55,9 +55,7 @@ EXAMPLE = "PFRL 0.4.0, examples/atari/train_acer_ale.py"
 SQUARES = RMSprop(alpha=0.99, epsilon=4e-3, epsilon_inside=True, max_grad_norm=40.0)
 
 
-class ACERConfig(OnPolicyConfig):
-    """Settings of `ACER`."""
-
+class ACERConfig(RolloutsConfig):
     learning_rate: float = setting(7e-4, "of all networks", source=EXAMPLE, gt=0)
     optimizer: Optimizer = setting(SQUARES, "what steps all networks", source=EXAMPLE)
     value_encoder: Encoder = setting(TANH, "hidden layers of the critic")
@@ -79,21 +77,8 @@ class ACER(OnPolicy):
 
     Config: ClassVar = ACERConfig
     recurrent: ClassVar = ()  # what was remembered at older steps is of older networks
-    exemptions: ClassVar = {**OnPolicy.exemptions, "n_samples": "of continuous actions alone"}
-    presets: ClassVar = {
-        "pfrl": Preset(PFRL, {"n_times_replay": 8}),
-        "pfrl-atari": Preset(
-            EXAMPLE,
-            {
-                "policy_encoder": PixelEncoder(),
-                "value_encoder": PixelEncoder(),
-                "observation_scaler": "pixel",
-                "reward_scaler": {"name": "clip"},
-            },
-        ),
-        "paper-continuous": Preset(f"{PAPER}, section 7", {"truncation": 5.0, "use_q_opc": True, "entropy_weight": 0.0}),
-        "small": Preset("tried on CartPole with 2 environments", {"update_interval": 10, "replay_start_size": 1_000}),
-    }
+    exemptions: ClassVar = {"n_samples": "of continuous actions alone"}
+    presets: ClassVar = TaskPresets(__file__, ACERConfig)
 
     def networks(self, spec: Spec, config: Any) -> dict[str, Network]:
         def network(module: Any, *, target: bool = False) -> Network:
@@ -116,7 +101,6 @@ class ACER(OnPolicy):
         return ("improve", "evaluate", "average")
 
     def evaluate(self, learner: Verbs, batch: Batch) -> None:
-        """The critic, down `critic_loss`."""
         learner.minimise(self.critic_loss, "critic" if self.spec_.discrete else ("value", "advantage"), batch)
 
     def average(self, learner: Verbs, batch: Batch) -> None:
@@ -194,7 +178,6 @@ class ACER(OnPolicy):
 
     @loss("sample")
     def policy_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L_π of each sample, [B]."""
         policy, known = nets.policy(batch.observation), batch.extra
         parameters = policy.parameters()
         now = parameters.detach()
@@ -208,7 +191,6 @@ class ACER(OnPolicy):
 
     @loss("sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L_Q of each sample, [B]."""
         known = batch.extra
         if self.spec_.discrete:
             q_value = nets.critic(batch.observation)[0].gather(-1, batch.action[:, None])[:, 0]

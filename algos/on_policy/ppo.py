@@ -39,22 +39,18 @@ from ...data.config import setting
 from ..config import Preset, sourced
 from ..definition import LossValue, Verbs, loss
 from ..nets import Hyper, Nets
-from ..networks.encoders import PixelEncoder
-from ..optimizers import Adam
+from ..presets import TaskPresets
 from ..recurrence import remembers
 from .rollouts import Rollouts
 from .sequences import Columns, said
-from .shared import TANH, ActorCritic, ActorCriticConfig, acted, entropy_and_density
+from .shared import ActorCritic, SequencesConfig, acted, entropy_and_density
 
 PAPER = "Schulman et al. 2017, Table 3"
 PFRL = "PFRL 0.4.0, agents/ppo.py"
-ORTHOGONAL = TANH.model_copy(update={"initializer": "orthogonal", "initial_bias": 0.0})
 
 
 @sourced(PAPER, "learning_rate", "update_interval", "gamma", "lam", "policy_encoder", "value_encoder")
-class PPOConfig(ActorCriticConfig):
-    """Settings of `PPO`."""
-
+class PPOConfig(SequencesConfig):
     batch_size: int = setting(64, "transitions of a minibatch", source=PAPER, gt=0)
     n_passes: int = setting(10, "passes over a rollout", source=PAPER, gt=0)
     clip: float = setting(0.2, "ε: how far ρ counts from 1", source="Schulman et al. 2017, section 6.1", gt=0)
@@ -72,51 +68,7 @@ class PPO(ActorCritic):
 
     Config: ClassVar = PPOConfig
     holds: ClassVar = ("policy",)
-    presets: ClassVar = {
-        "paper": Preset(PAPER, {}),
-        "paper-atari": Preset(
-            "Schulman et al. 2017, Table 5, without its falling α: 8 environments of 128 steps",
-            {
-                "learning_rate": 2.5e-4,
-                "update_interval": 1024,
-                "batch_size": 256,
-                "n_passes": 3,
-                "clip": 0.1,
-                "entropy_weight": 0.01,
-                "policy_encoder": PixelEncoder(),
-                "value_encoder": PixelEncoder(),
-                "observation_scaler": "pixel",
-                "reward_scaler": {"name": "clip"},
-            },
-        ),
-        "pfrl": Preset(PFRL, {"entropy_weight": 0.01, "learning_rate": 3e-4, "optimizer": Adam(epsilon=1e-5)}),
-        "pfrl-mujoco": Preset(
-            "PFRL, examples/mujoco/reproduction/ppo/train_ppo.py",
-            {
-                "gamma": 0.995,
-                "lam": 0.97,
-                "observation_scaler": {"name": "running", "clip": 5.0},
-                "optimizer": Adam(epsilon=1e-5),
-                "policy_encoder": ORTHOGONAL,
-                "value_encoder": ORTHOGONAL,
-                "last_scale": 0.01,
-            },
-        ),
-        "cleanrl-mujoco": Preset(
-            "CleanRL, ppo_continuous_action.py, without its falling rate: Huang et al. 2022",
-            {
-                "observation_scaler": {"name": "running", "clip": 10.0, "epsilon": 1e-4},
-                "reward_scaler": "running",
-                "optimizer": Adam(epsilon=1e-5, max_grad_norm=0.5),
-                "policy_encoder": ORTHOGONAL,
-                "value_encoder": ORTHOGONAL,
-                "last_scale": 0.01,
-                "value_clip": 0.2,
-                "value_weight": 0.25,
-            },
-        ),
-        "small": Preset("tried on CartPole with 8 environments", {"learning_rate": 1e-3, "update_interval": 512}),
-    }
+    presets: ClassVar = {"paper": Preset(PAPER, {})} | TaskPresets(__file__, PPOConfig)
 
     def wants(self, config: Any) -> Rollouts:
         pieces = {"recurrent": remembers(config), "sequence_length": config.sequence_length}
@@ -132,7 +84,6 @@ class PPO(ActorCritic):
         learner.release("policy")
 
     def judge(self, learner: Verbs, batch: Batch) -> None:
-        """Whether the policy has come too far."""
         learner.hold(self.too_far, "policy", batch)
 
     def too_far(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
@@ -148,7 +99,6 @@ class PPO(ActorCritic):
 
     @loss("sample")
     def policy_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L_π of each sample, [B]."""
         entropy, density = entropy_and_density(said(nets, "policy", batch), batch.action)
         difference, advantage = density - batch.extra["log_prob"], batch.extra["advantage"]
         ratio = difference.exp()
@@ -159,7 +109,6 @@ class PPO(ActorCritic):
 
     @loss("sample")
     def value_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L_V of each sample, [B]."""
         value, goal, old = said(nets, "value", batch), batch.extra["goal"], batch.extra["value"]
         error = (goal - value).square()
         if self.config_.value_clip is not None:

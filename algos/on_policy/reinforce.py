@@ -20,20 +20,24 @@ from typing import Any, ClassVar
 
 from ...data.batch import Batch
 from ...data.config import setting
-from ..config import Preset
+from ..config import ContinuousConfig, Preset
 from ..definition import LossValue, loss
 from ..nets import Hyper, Nets
 from ..recurrence import remembers
 from .estimators import returns
 from .rollouts import Rollouts
 from .sequences import Columns, said
-from .shared import OnPolicy, OnPolicyConfig, entropy_and_density
+from .shared import OnPolicy, OnPolicyConfig, RolloutsConfig, entropy_and_density
 
 PFRL = "PFRL 0.4.0, agents/reinforce.py and examples/gym/train_reinforce_gym.py"
 
 
+class _Once(RolloutsConfig, ContinuousConfig):
+    pass
+
+
 class REINFORCEConfig(OnPolicyConfig):
-    """Settings of `REINFORCE`."""
+    once: ClassVar = _Once
 
     learning_rate: float = setting(1e-3, "of the policy", source=PFRL, gt=0)
     gamma: float = setting(1.0, "γ: discount of one step", source=PFRL, ge=0, le=1)
@@ -45,7 +49,6 @@ class REINFORCE(OnPolicy):
     """REINFORCE, online."""
 
     Config: ClassVar = REINFORCEConfig
-    exemptions: ClassVar = {**OnPolicy.exemptions, "update_interval": "episodes are waited for"}
     presets: ClassVar = {"pfrl": Preset(PFRL, {"n_episodes": 10})}
 
     def wants(self, config: Any) -> Rollouts:

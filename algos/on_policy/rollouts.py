@@ -263,7 +263,6 @@ class RolloutSource:
 
 
 def _scaled(scaling: Any, name: str, rows: np.ndarray) -> Tensor:
-    """Observations of one column as networks see them."""
     key = name.partition("/")[2]
     seen = scaling.observation({key: rows} if key else rows)
     return seen[key] if key else seen

@@ -64,7 +64,6 @@ class SegmentSource(RolloutSource):
         return 1 + (self.wants.replays if self.rollout.buffer.n_transitions >= self.wants.replay_start else 0)
 
     def begins(self, step: int) -> bool:
-        """Whether what comes next was not learned from before."""
         return self.rollout.steps != self._at
 
     def sample(self, step: int) -> Batch:

@@ -12,14 +12,13 @@ from torch.utils import _pytree as pytree
 from ...data.batch import Batch
 from ...data.config import setting
 from ...data.errors import ConfigError
-from ...data.sampling_settings import UniformSampling
 from ...data.spec import Spec
 from ..base import Algorithm
-from ..config import ContinuousConfig
+from ..config import ActionsConfig, ContinuousConfig, DiscountedConfig
 from ..definition import LossValue, Network, Verbs, loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import Encoder, VectorEncoder
-from ..networks.heads import ClippedGaussianPolicy, SoftmaxPolicy, ValueFunction
+from ..networks.perceptrons import ClippedGaussianPolicy, SoftmaxPolicy, ValueFunction
 from ..networks.recurrent import recalling
 from ..optimizers import Adam, Optimizer
 from ..ports import Noise, Ports, Tensors
@@ -32,10 +31,11 @@ TANH = VectorEncoder(hidden_units=(64, 64), activation="tanh")
 _TOO_FEW = 2  # rows of which a standard deviation can be told
 
 
-class OnPolicyConfig(ContinuousConfig):
+class OnPolicyConfig(DiscountedConfig, ActionsConfig):
     """Settings of algorithms that learn from rollouts."""
 
     follows_rollouts: ClassVar = True
+    once: ClassVar = ContinuousConfig
 
     policy_encoder: Encoder = setting(TANH, "hidden layers of the policy")
     last_scale: float = setting(
@@ -48,17 +48,12 @@ class OnPolicyConfig(ContinuousConfig):
     learning_rate: float = setting(3e-4, "of both", gt=0)
     entropy_weight: float = setting(0.0, "β: what is given for entropy", ge=0)
     log_std_bounds: tuple[float, float] = setting((-20.0, 2.0), "where log σ of continuous actions is clipped")
-    update_interval: int = setting(2048, "steps of all environments together between two updates", gt=0)
 
-    @model_validator(mode="after")
-    def _of_rollouts(self) -> Self:
-        if self.td_steps != 1:
-            raise ValueError(f"td_steps is {self.td_steps}, and how far returns look is lam here: leave it out.")
-        if self.sampler not in (None, UniformSampling()) and not (
-            isinstance(self.sampler, UniformSampling) and self.sampler.frames == 1
-        ):
-            raise ValueError("sampler draws from data, and nothing is drawn here: leave it out.")
-        return self
+
+class RolloutsConfig(OnPolicyConfig):
+    """Settings of those whose rollouts have a length."""
+
+    update_interval: int = setting(2048, "steps of all environments together between two updates", gt=0)
 
 
 class OnPolicy(Algorithm):
@@ -71,10 +66,6 @@ class OnPolicy(Algorithm):
     actions: ClassVar = ("continuous", "discrete")
     has_td_errors: ClassVar = False
     recurrent: ClassVar = ("policy",)
-    exemptions: ClassVar = {
-        "td_steps": "returns look as far as lam says",
-        "sampler": "nothing is drawn from data",
-    }
 
     def fitter(self, dataset: Any = None, *positional: Any, **arguments: Any) -> Never:  # pyright: ignore
         """Refused. Raises ConfigError, which says why."""
@@ -104,7 +95,6 @@ class OnPolicy(Algorithm):
         return nets.policy(observation).log_prob(action)
 
     def improve(self, learner: Verbs, batch: Batch) -> None:
-        """The policy, down `policy_loss`."""
         learner.minimise(self.policy_loss, "policy", batch)
 
     def schedule(self, step: int) -> tuple[str, ...]:
@@ -115,13 +105,18 @@ class OnPolicy(Algorithm):
         raise NotImplementedError
 
 
-class ActorCriticConfig(OnPolicyConfig):
+class ActorCriticConfig(RolloutsConfig):
     """Settings of those that learn a value function too."""
 
     value_encoder: Encoder = setting(TANH, "hidden layers of the value function")
     lam: float = setting(0.95, "λ of the advantages", ge=0, le=1)
     value_weight: float = setting(1.0, "of the value function's loss", ge=0)
     standardize_advantages: bool = setting(True, "whether a rollout's advantages are brought to mean 0 and deviation 1")
+
+
+class SequencesConfig(ActorCriticConfig):
+    """Settings of those that recurrent encoders go with."""
+
     sequence_length: int | None = setting(
         None,
         "steps of the sub-sequences that recurrent encoders learn from; None: all that an environment makes in a rollout",

@@ -29,21 +29,25 @@ from torch import Tensor
 
 from ...data.batch import Batch
 from ...data.config import setting
-from ..config import Preset, sourced
+from ..config import ContinuousConfig, Preset, sourced
 from ..definition import LossValue, Verbs, loss
 from ..learning.trust_region import Limits
 from ..nets import Hyper, Nets
 from .rollouts import Rollouts
 from .sequences import Columns
-from .shared import ActorCritic, ActorCriticConfig, acted, entropy_and_density
+from .shared import ActorCritic, ActorCriticConfig, SequencesConfig, acted, entropy_and_density
 
 PFRL = "PFRL 0.4.0, agents/trpo.py"
 MUJOCO = "PFRL 0.4.0, examples/mujoco/reproduction/trpo/train_trpo.py"
 
 
+class _Once(SequencesConfig, ContinuousConfig):
+    pass
+
+
 @sourced(MUJOCO, "gamma")
 class TRPOConfig(ActorCriticConfig):
-    """Settings of `TRPO`."""
+    once: ClassVar = _Once
 
     learning_rate: float = setting(1e-3, "of the value function", source=MUJOCO, gt=0)
     update_interval: int = setting(5_000, "steps of all environments together between two updates", source=MUJOCO, gt=0)
@@ -72,7 +76,6 @@ class TRPO(ActorCritic):
     Config: ClassVar = TRPOConfig
     recurrent: ClassVar = ()
     reads_values: ClassVar = "its line search tries shares of a step until loss and divergence allow one"
-    exemptions: ClassVar = {**ActorCritic.exemptions, "sequence_length": "no encoder is recurrent"}
     presets: ClassVar = {
         "pfrl": Preset(PFRL, {"update_interval": 2048, "lam": 0.95, "damping": 0.01, "n_passes": 3, "entropy_weight": 0.01}),
         "pfrl-mujoco": Preset(MUJOCO, {}),
@@ -90,7 +93,6 @@ class TRPO(ActorCritic):
         learner.constrain(self.policy_loss, self.divergence, "policy", batch, limits)
 
     def evaluate(self, learner: Verbs, batch: Batch) -> None:
-        """The value function, down `value_loss`."""
         learner.minimise(self.value_loss, "value", batch)
 
     def complete(self, nets: Nets, rollout: Columns, h: Hyper) -> Columns:
@@ -99,7 +101,6 @@ class TRPO(ActorCritic):
 
     @loss("sample")
     def policy_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L_π of each sample, [B]."""
         entropy, density = entropy_and_density(nets.policy(batch.observation), batch.action)
         ratio = (density - batch.extra["log_prob"]).exp()
         return -ratio * batch.extra["advantage"] - h.entropy_weight * entropy, {"entropy": entropy}

@@ -1,8 +1,7 @@
 """Optimisers: the settings that name one, schedules of the learning rate, and what steps a network of one seed or of a stack."""
 
 from .config import ADAM, SGD, Adam, AdamW, Group, Muon, Optimizer, RMSprop
-from .rows import RowOptimizer, where_held
-from .rules import remembered
+from .rows import RowOptimizer, remembered, where_held
 from .schedules import Cosine, Linear, Schedule, WarmUp
 
 __all__ = [

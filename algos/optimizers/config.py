@@ -17,8 +17,6 @@ _Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class _Optimizer(Config):
-    """What all have."""
-
     max_grad_norm: float | None = setting(
         None, "largest L2 norm of the gradient of the parameters that it steps; longer ones are scaled to it", gt=0
     )

@@ -43,20 +43,17 @@ class _Falling(Config):
     warm_up: int = setting(0, "gradient steps until the set rate is reached, which come first", ge=0)
 
     def share(self, step: int) -> float:
-        """Of the set rate, at a gradient step from 0."""
         if step < self.warm_up:
             return (step + 1) / self.warm_up
         done = min((step - self.warm_up) / self.duration, 1.0)
         return self.final + (1 - self.final) * self._left(done)
 
     def shares(self, step: Tensor) -> Tensor:
-        """The same of steps in a tensor, float64."""
         at = step.double()
         falling = self.final + (1 - self.final) * self._left_of(((at - self.warm_up) / self.duration).clamp(0.0, 1.0))
         return torch.where(at < self.warm_up, (at + 1) / self.warm_up, falling) if self.warm_up else falling
 
     def spent(self) -> int | None:
-        """The first gradient step from which on the share is 0; None: there is none."""
         return None if self.final else self.warm_up + self.duration
 
     def _left(self, done: float) -> float:

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from ...data.batch import Context, Sequences
 from ...data.config import setting
 from ...data.spec import Spec
-from ..config import ContinuousConfig, Preset
+from ..config import ActionsConfig, Preset
 from ..definition import LossValue, Network, Verbs, loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
@@ -50,9 +50,7 @@ CODE = "authors' code 046702e, gym/experiment.py"
 SCALED: dict[str, Any] = {"observation_scaler": "standard", "reward_scaler": {"name": "multiply", "multiplier": 1e-3}}
 
 
-class DecisionTransformerConfig(SequenceConfig, ContinuousConfig):
-    """Settings of `DecisionTransformer`."""
-
+class DecisionTransformerConfig(SequenceConfig, ActionsConfig):
     batch_size: int = setting(64, "stretches in a gradient step", source=PAPER, gt=0)
     learning_rate: float = setting(1e-4, "of the transformer", source=PAPER, gt=0)
     optimizer: Optimizer = setting(
@@ -94,7 +92,6 @@ class DecisionTransformer(SequenceAlgorithm):
         return {"policy": Network(self.policy_network(spec, config), "learning_rate", optimizer=config.optimizer)}
 
     def policy_network(self, spec: Spec, config: Any) -> nn.Module:
-        """π."""
         size, latest = spec.action.shape[0], config.max_timestep
         return TrajectoryPolicy(config.encoder, spec.observation, size, config.transformer, max_timestep=latest)
 
@@ -102,7 +99,6 @@ class DecisionTransformer(SequenceAlgorithm):
         return ("imitate",)
 
     def imitate(self, learner: Verbs, batch: Sequences) -> None:
-        """The only kind of update."""
         learner.minimise(self.imitation_loss, "policy", batch)
 
     @loss("sample step")

@@ -47,8 +47,6 @@ FALLING = Cosine(warm_up=3, duration=7_809, final=0.1)
 
 
 class DiscreteDecisionTransformerConfig(SequenceConfig):
-    """Settings of `DiscreteDecisionTransformer`."""
-
     batch_size: int = setting(128, "stretches in a gradient step", source=PAPER, gt=0)
     learning_rate: float = setting(6e-4, "of the transformer", source=PAPER, gt=0)
     optimizer: Optimizer = setting(
@@ -78,7 +76,6 @@ class DiscreteDecisionTransformer(DecisionTransformer):
     Config: ClassVar = DiscreteDecisionTransformerConfig
     actions: ClassVar = "discrete"
     exemptions: ClassVar = {
-        **DecisionTransformer.exemptions,
         "target_returns": "after a few updates the likeliest action is the same for every return",
     }
     presets: ClassVar = {
@@ -110,7 +107,6 @@ class DiscreteDecisionTransformer(DecisionTransformer):
 
     @loss("sample step")
     def imitation_loss(self, nets: Nets, batch: Sequences, h: Hyper) -> LossValue:
-        """L of each step, [B, T]. Padding does not count."""
         log_prob = nets.policy(batch.seen).log_softmax(-1)
         return -log_prob.gather(-1, batch.action[..., None])[..., 0], {}
 

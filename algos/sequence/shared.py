@@ -13,14 +13,16 @@ from ...data.errors import ConfigError, named
 from ...data.sampling_settings import StreamSampling, UniformSampling
 from ..acting.remembering import refusal
 from ..base import Algorithm
-from ..config import AlgorithmConfig
+from ..config import AlgorithmConfig, RewardedConfig, SampledConfig
 from ..wants import Stretches, Wants
 
 _SCALES = ("multiply", "return_based")  # reward scalers under which a return has a scaled value, whatever the episode's length
 
 
-class SequenceConfig(AlgorithmConfig):
+class SequenceConfig(SampledConfig, RewardedConfig):
     """Settings of algorithms over stretches of episodes."""
+
+    once: ClassVar = AlgorithmConfig
 
     context: int = setting(20, "steps that are looked at, the present one included", source="Chen et al. 2021, Table 9", gt=0)
     anchor: Literal["first", "last"] = setting(
@@ -45,8 +47,6 @@ class SequenceConfig(AlgorithmConfig):
                 f"reward_scaler is {self.reward_scaler.name!r}, under which a return that is asked for has no scaled value; "
                 f"choose {' or '.join(_SCALES)}."
             )
-        if self.td_steps != 1:
-            raise ValueError(f"td_steps is {self.td_steps}, and nothing is bootstrapped here: leave it out.")
         if self.sampler not in (None, UniformSampling()) and not (
             isinstance(self.sampler, StreamSampling) and self.sampler.frames == 1
         ):
@@ -56,11 +56,6 @@ class SequenceConfig(AlgorithmConfig):
 
 class SequenceAlgorithm(Algorithm):
     """Base of algorithms over stretches of episodes. One that is shorter than the context is padded, and the padding masked."""
-
-    exemptions: ClassVar = {
-        "gamma": "returns to go are not discounted",
-        "td_steps": "nothing is bootstrapped, and no other value is taken",
-    }
 
     def wants(self, config: SequenceConfig) -> Wants:
         return Stretches(config.batch_size, config.context, anchor=config.anchor)

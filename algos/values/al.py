@@ -28,8 +28,6 @@ PAPER = "Bellemare et al. 2016, section 4; PFRL 0.4.0"
 
 
 class ALConfig(DQNConfig):
-    """Settings of `AL` and of what has its gap."""
-
     alpha: float = setting(0.9, "α: weight of the gap; optimal actions stay optimal below 1", source=PAPER, ge=0, le=1)
 
 
@@ -41,6 +39,5 @@ class AL(DQN):
 
     @torch.no_grad()
     def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Values:
-        """y, [N, B]."""
         here = gap(nets.target.critic(batch.observation), batch.action)
         return super().goal(nets, batch, h) - h.alpha * here

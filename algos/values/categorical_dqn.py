@@ -26,8 +26,6 @@ SETTINGS: dict[str, Any] = {"learning_rate": 2.5e-4, "optimizer": Adam(epsilon=1
 
 
 class CategoricalDQNConfig(DQNConfig):
-    """Settings of `CategoricalDQN`."""
-
     q_function: QFunction = setting(Categorical(), "what critics estimate", source="Bellemare et al. 2017, section 5")
 
 

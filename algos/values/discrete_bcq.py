@@ -31,12 +31,11 @@ from ...data.spec import Spec
 from ..config import Preset
 from ..definition import LossValue, Network, Verbs, loss
 from ..losses.classification import imitation_error
-from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
-from ..networks.heads import CategoricalHead, CategoricalPolicy
 from ..networks.legal import legal_only
-from ..networks.q_functions import DiscreteCritic
+from ..networks.perceptrons import CategoricalHead, CategoricalPolicy
+from ..networks.q_functions import DiscreteCritic, td_loss
 from ..optimizers import Adam
 from .double_dqn import DoubleDQN
 from .dqn import DQN, MANUAL, OFFLINE_ATARI, REPRODUCTIONS, DQNConfig, best
@@ -46,8 +45,6 @@ CODE = "BCQ's code 4876f7e, discrete_BCQ/main.py"
 
 
 class DiscreteBCQConfig(DQNConfig):
-    """Settings of `DiscreteBCQ`."""
-
     action_flexibility: float = setting(0.3, "τ: least likelihood of an action, the likeliest's being 1", source=CODE, ge=0, lt=1)
     beta: float = setting(0.5, "β: weight of the imitator's regulariser", source=f"{MANUAL}; {D3RLPY}", ge=0)
     imitator_encoder: Encoder | None = setting(

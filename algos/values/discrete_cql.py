@@ -24,10 +24,9 @@ from ...data.batch import Batch
 from ...data.config import setting
 from ..config import Preset
 from ..definition import LossValue, loss
-from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.legal import legal_only
-from ..networks.q_functions import picked
+from ..networks.q_functions import picked, td_loss
 from .double_dqn import DoubleDQN
 from .dqn import DQN, MANUAL, OFFLINE_ATARI, DQNConfig
 
@@ -37,8 +36,6 @@ THEIRS = "d3rlpy 2.8.1, reproductions/offline/discrete_cql.py"
 
 
 class DiscreteCQLConfig(DQNConfig):
-    """Settings of `DiscreteCQL`."""
-
     alpha: float = setting(1.0, "α: weight of the gap", source=f"{D3RLPY}; {CODE}", ge=0)
     double: bool = setting(True, "whether the network that is trained chooses the next action", source=D3RLPY)
 

@@ -31,9 +31,8 @@ from torch import Tensor
 from ...data.batch import Batch
 from ...data.config import setting
 from ..actor_critic.sac import SAC
-from ..actor_critic.shared import PolicyAndCriticsConfig, SoftmaxActor
 from ..config import Preset, sourced
-from ..critics import DiscreteCritics
+from ..critics import DiscreteCritics, PolicyAndCriticsConfig, SoftmaxActor
 from ..definition import LossValue, loss
 from ..nets import Hyper, Nets
 from ..networks.legal import log_share
@@ -45,8 +44,6 @@ D3RLPY = "d3rlpy 2.8.1, algos/qlearning/sac.py"
 
 @sourced(D3RLPY, "actor_learning_rate", "critic_learning_rate", "n_critics", "gamma")
 class DiscreteSACConfig(PolicyAndCriticsConfig):
-    """Settings of `DiscreteSAC`."""
-
     batch_size: int = setting(64, "transitions in a gradient step", source=D3RLPY, gt=0)
     tau: float = setting(1.0, "share of the critics that enters their target when it moves; 1 copies them", gt=0, le=1)
     target_update_interval: int | None = setting(8000, "C: steps from one move of the target to the next", source=D3RLPY, gt=0)
@@ -67,11 +64,10 @@ class DiscreteSAC(SoftmaxActor, DiscreteCritics, SAC):
 
     @torch.no_grad()
     def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Values:
-        """What Q goes towards, [A N, B]."""
         policy = nets.policy(batch.next_observation)
         values = reduced(nets.target.critic.distributions(batch.next_observation), "min")  # [A, N, B]
         soft = values - self.temperature(nets, h) * policy.log_probs.mT
-        return batch.reward + batch.discount * soft.mixed(policy.probs)
+        return soft.mixed(policy.probs) * batch.discount + batch.reward
 
     @loss("sample")
     def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
@@ -87,5 +83,4 @@ class DiscreteSAC(SoftmaxActor, DiscreteCritics, SAC):
         return loss, {"value": value, "entropy": entropy, "temperature": alpha}
 
     def entropy_goal(self, h: Hyper) -> Tensor:
-        """H̄."""
         return h.entropy_share * math.log(self.spec_.n_actions)

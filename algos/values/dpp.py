@@ -30,8 +30,6 @@ from .dqn import DQN, DQNConfig, best
 
 
 class DPPConfig(DQNConfig):
-    """Settings of `DPP`."""
-
     eta: float = setting(1.0, "η: inverse temperature of the softmax", source="PFRL 0.4.0, agents/dpp.py", gt=0)
     operator: Literal["softmax", "log_partition", "max"] = setting("softmax", "M: what a state is worth", source="Azar et al. 2012")
 
@@ -44,13 +42,11 @@ class DPP(DQN):
 
     @torch.no_grad()
     def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Values:
-        """y, [N, B]."""
         here = nets.target.critic(batch.observation)
         behind = picked(reduced(here, "min"), batch.action) - self.worth(here, h)
         return super().goal(nets, batch, h) + behind
 
     def following(self, nets: Nets, batch: Batch, h: Hyper) -> Values:
-        """M Q'(s'), [N, B]."""
         if self.config_.operator == "max":
             return super().following(nets, batch, h)
         values = reduced(nets.target.critic.distributions(batch.next_observation), "min")  # [actions, N, B]

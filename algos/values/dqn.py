@@ -27,14 +27,13 @@ from torch import Tensor
 from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
-from ..config import Preset, sourced
-from ..critics import CriticsConfig, DiscreteCritics
+from ..config import AlgorithmConfig, Preset, sourced
+from ..critics import DiscreteCritics, GeneratedConfig, QConfig, TargetsConfig
 from ..definition import LossValue, Network, due, loss
-from ..losses.td import td_loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
 from ..networks.noisy import noise_size
-from ..networks.q_functions import QR, Values, picked, reduced
+from ..networks.q_functions import QR, Values, picked, reduced, td_loss
 from ..networks.training import drawing_by
 from ..optimizers import Adam, Optimizer, RMSprop
 from ..ports import Noise, Ports, Tensors
@@ -54,18 +53,21 @@ OFFLINE_ATARI: dict[str, Any] = {**QUANTILES, "target_update_interval": 2_000, *
 
 @sourced(MANUAL, "share_encoder")
 @sourced(MNIH, "gamma")
-class DQNConfig(CriticsConfig):
-    """Settings of `DQN`."""
+class ValuesConfig(AlgorithmConfig, QConfig, GeneratedConfig):
+    """Settings of `DQN`, but for those of its target."""
 
     learning_rate: float = setting(6.25e-5, "Adam", source=f"{MANUAL}; Rainbow, Table 1", gt=0)
     optimizer: Optimizer = setting(Adam(epsilon=1.5e-4), "what steps the critic", source=f"{MANUAL}; Rainbow, Table 1")
     batch_size: int = setting(32, "transitions in a gradient step", source=MNIH, gt=0)
+    n_critics: int = setting(1, "size of the ensemble", source=MANUAL, gt=0)
+    encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the critic")
+
+
+class DQNConfig(ValuesConfig, TargetsConfig):
     target_update_interval: int = setting(  # pyright: ignore[reportIncompatibleVariableOverride]  # configs are frozen
         8000, "C: gradient steps from one move of the target to the next", source=MANUAL, gt=0
     )
     tau: float = setting(1.0, "τ: share of the critic that enters its target when it moves; 1 copies it", gt=0, le=1)
-    n_critics: int = setting(1, "size of the ensemble", source=MANUAL, gt=0)
-    encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the critic")
 
 
 class DQN(DiscreteCritics):
@@ -89,7 +91,7 @@ class DQN(DiscreteCritics):
         "small": Preset("tried on CartPole", {"learning_rate": 1e-3, "target_update_interval": 100}),
     }
 
-    def networks(self, spec: Spec, config: DQNConfig) -> dict[str, Network]:
+    def networks(self, spec: Spec, config: ValuesConfig) -> dict[str, Network]:
         critic = config.q_function.discrete(
             config.encoder, spec.observation, spec.n_actions, config.n_critics, share_encoder=config.share_encoder
         )
@@ -100,13 +102,12 @@ class DQN(DiscreteCritics):
 
     @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L of each member and sample, [members, B]."""
         return td_loss(nets.critic, batch, self.goal(nets, batch, h))
 
     @torch.no_grad()
     def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Values:
         """What Q goes towards, [N, B]."""
-        return batch.reward + batch.discount * self.following(nets, batch, h)
+        return self.following(nets, batch, h) * batch.discount + batch.reward
 
     def following(self, nets: Nets, batch: Batch, h: Hyper) -> Values:
         """min_j Q'_j(s', a*), [N, B]."""
@@ -123,7 +124,6 @@ class DQN(DiscreteCritics):
             return self.greedy(nets, observation), state
 
     def greedy(self, nets: Nets, observation: Any) -> Tensor:
-        """The best action, [B]."""
         return best(nets.critic(observation))
 
 

@@ -26,8 +26,6 @@ PFRL = "PFRL 0.4.0, examples/atari/reproduction/iqn"
 
 
 class IQNConfig(DQNConfig):
-    """Settings of `IQN`."""
-
     learning_rate: float = setting(5e-5, "Adam", source=f"{PFRL}; Dabney et al. 2018, appendix", gt=0)
     optimizer: Optimizer = setting(Adam(epsilon=1e-2 / 32), "what steps the critic", source=PFRL)
     q_function: QFunction = setting(q_functions.IQN(), "what critics estimate", source=PFRL)

@@ -40,8 +40,6 @@ PFRL = "PFRL 0.4.0, examples/gym/train_dqn_gym.py"
 
 
 class NAFConfig(ContinuousConfig):
-    """Settings of `NAF`."""
-
     learning_rate: float = setting(1e-3, "of the network", source=f"{PFRL}: Adam as it comes", gt=0)
     optimizer: Optimizer = setting(Adam(), "what steps it", source=PFRL)
     batch_size: int = setting(100, "transitions in a gradient step", source="as DDPG's", gt=0)
@@ -73,7 +71,6 @@ class NAF(Critics):
 
     @loss("sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L of each sample, [B]."""
         with torch.no_grad():
             goal = batch.reward + batch.discount * nets.target.critic.value(batch.next_observation)
         value = nets.critic(batch.observation, batch.action)

@@ -17,7 +17,7 @@ Choices   1. As d3rlpy 2.8.1's, which copies its network after every step and as
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ...data.batch import Batch
 from ...data.spec import Spec
@@ -25,24 +25,27 @@ from ..config import Preset
 from ..definition import Network, due
 from ..nets import Hyper, Nets
 from ..networks.q_functions import Values, reduced
-from .dqn import DQN, REPRODUCTIONS, SCREENS, DQNConfig, best
+from .dqn import DQN, REPRODUCTIONS, SCREENS, DQNConfig, ValuesConfig, best
+
+
+class NFQConfig(ValuesConfig):
+    once: ClassVar = DQNConfig
 
 
 class NFQ(DQN):
     """Neural fitted Q iteration, offline or online. Data: discrete actions."""
 
-    exemptions: ClassVar = dict.fromkeys(("tau", "target_update_interval"), "there is no target network")
+    Config: ClassVar = NFQConfig
     presets: ClassVar = {
         "d3rlpy": Preset("d3rlpy 2.8.1, algos/qlearning/nfq.py and optimizers.py", {"optimizer": "adam"}),
         "atari": Preset(f"on DQN Replay: {REPRODUCTIONS}/offline/nfq.py", {"learning_rate": 5e-5, "optimizer": "adam", **SCREENS}),
     }
 
-    def networks(self, spec: Spec, config: DQNConfig) -> dict[str, Network]:
+    def networks(self, spec: Spec, config: Any) -> dict[str, Network]:
         return {name: replace(network, target=False) for name, network in super().networks(spec, config).items()}
 
     def schedule(self, step: int) -> tuple[str, ...]:
         return due(step, critic=1)
 
     def following(self, nets: Nets, batch: Batch, h: Hyper) -> Values:
-        """min_j Q_j(s', a*), [N, B]."""
         return reduced(nets.critic.distribution(batch.next_observation, best), "min")

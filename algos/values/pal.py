@@ -34,7 +34,6 @@ class PAL(DQN):
 
     @torch.no_grad()
     def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Values:
-        """y, [N, B]."""
         here = gap(nets.target.critic(batch.observation), batch.action)
         there = gap(nets.target.critic(batch.next_observation), batch.action) * (batch.discount > 0)
         return super().goal(nets, batch, h) - h.alpha * torch.minimum(here, there)

@@ -32,8 +32,6 @@ HEAD = Categorical(dueling=True, noisy=0.5)
 
 
 class RainbowConfig(DQNConfig):
-    """Settings of `Rainbow`."""
-
     q_function: QFunction = setting(HEAD, "what critics estimate: categorical, dueling, noisy", source=PAPER)
     double: bool = setting(True, "whether the network that is trained chooses the next action", source=PAPER)
     td_steps: int = setting(3, "n: steps until the return is estimated", source=PAPER, gt=0)

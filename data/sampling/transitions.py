@@ -127,7 +127,7 @@ class TransitionSampler(Sampler):
 
     def sample(self, step: int | None = None, size: int | None = None) -> Batch:
         """Draw the batch of a step (None: of the step after the last call without one), or only its first `size` transitions."""
-        step = self._step(step)
+        step = self._step(None) if step is None else step
         if self.grows or size is not None:
             return self._moved(self._batch(self.numbers(step)[..., :size].contiguous()))
         block, at = divmod(step, self._block_steps)

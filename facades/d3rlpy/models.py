@@ -11,7 +11,8 @@ from pydantic import create_model
 from torch import Tensor, nn
 
 from d3ray.algos.networks.encoders import register_encoder
-from d3ray.algos.networks.encoding import EncoderConfig, EncoderModule
+from d3ray.algos.networks.encoding import EncoderConfig
+from d3ray.algos.networks.perceptrons import EncoderModule
 from d3ray.data.errors import ConfigError
 from d3ray.data.spec import Box, ObservationSpace
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from d3ray.algos.registry import algorithm_class
+from d3ray.data.config import left_out
 from d3ray.data.errors import DataError
 
 Params = Mapping[str, Any]
@@ -30,10 +31,12 @@ def settings_for(kind: str, name: str, params: Params) -> Settings:
     """The settings of our algorithm `name`, which d3rlpy calls `kind`. Raises DataError as `settings_of`."""
     cls = algorithm_class(name)
     known, own = set(cls.Config.model_fields), _OWN.get(name, {})
+    without_effect = left_out(cls.Config)
     settings: Settings = {**cls.presets["d3rlpy"].settings, **_FIXED.get(name, {})}
     for key, value in params.items():
         reader = own.get(key) or _reader(key)
         found = {key: value} if reader is None else reader(key, value)
+        found = {setting: value for setting, value in found.items() if setting not in without_effect}
         if unknown := sorted(found.keys() - known):
             raise DataError(f"it has a setting {key!r} of {kind!r} that is not known ({unknown[0]}).")
         settings |= found

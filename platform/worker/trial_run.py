@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ...algos.base import Algorithm
-from ...algos.config import AlgorithmConfig
+from ...algos.config import TrainedConfig
 from ...algos.devices import GpuTooSmallError, pick_device
 from ...algos.judging.evaluators import Scores
 from ...algos.judging.held_out import HeldOut
@@ -509,7 +509,7 @@ class TrialRun:
 
 def _coefficients(settings: Config) -> dict[str, float]:
     """Settings that a learner holds as tensors; RLlib's algorithms have none."""
-    return settings.coefficients() if isinstance(settings, AlgorithmConfig) else {}
+    return settings.coefficients() if isinstance(settings, TrainedConfig) else {}
 
 
 def note_failure(writer: Writer, error: BaseException, failed: Mapping[int, Mapping[str, Any]]) -> None:

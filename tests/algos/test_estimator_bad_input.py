@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,11 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-def one_sentence(caught: pytest.ExceptionInfo[Exception]) -> None:
+@contextmanager
+def refused(kind: type[Exception], words: str) -> Generator[None]:
+    """In one sentence with these words."""
+    with pytest.raises(kind, match=words) as caught:
+        yield
     text = str(caught.value)
     assert "\n" not in text
     assert text.endswith((".", "?"))
@@ -51,9 +57,8 @@ def one_sentence(caught: pytest.ExceptionInfo[Exception]) -> None:
     ],
 )
 def test_what_is_not_trained_yet_says_so(use: Any) -> None:
-    with pytest.raises(ConfigError, match="This TD3 has not been trained yet: call fit, or load a saved one") as caught:
+    with refused(ConfigError, "This TD3 has not been trained yet: call fit, or load a saved one"):
         use(maker(d3ray.TD3)())
-    one_sentence(caught)
 
 
 @pytest.mark.parametrize(
@@ -73,17 +78,15 @@ def test_what_is_not_trained_yet_says_so(use: Any) -> None:
 )
 def test_other_shapes_than_those_fitted_are_refused(use: Any, message: str) -> None:
     algorithm = maker(d3ray.TD3)().fit(CONTINUOUS, 1)
-    with pytest.raises(DataError, match=message) as caught:
+    with refused(DataError, message):
         use(algorithm)
-    one_sentence(caught)
 
 
 @pytest.mark.parametrize("action", [[0, 3], [-1, 0], [0.5, 1.0]])
 def test_actions_that_there_are_not_have_no_value(action: Any) -> None:
     algorithm = maker(d3ray.DQN)().fit(DISCRETE, 1)
-    with pytest.raises(DataError, match="Actions are whole numbers from 0 to 2 here") as caught:
+    with refused(DataError, "Actions are whole numbers from 0 to 2 here"):
         algorithm.predict_value(SEEN[:2], action)
-    one_sentence(caught)
 
 
 @pytest.mark.parametrize(
@@ -113,9 +116,8 @@ def test_a_batch_that_cannot_be_learned_from_is_refused_and_nothing_changes(chan
     algorithm = maker(d3ray.TD3)().fit(CONTINUOUS, 1)
     batch = algorithm.fit_.sampler(CONTINUOUS).sample(0)
     before = algorithm.state()[0]
-    with pytest.raises(DataError, match=message) as caught:
+    with refused(DataError, message):
         algorithm.update(type(batch)(**{**vars(batch), **change(batch)}))
-    one_sentence(caught)
     assert same(algorithm.state()[0], before)
     assert algorithm.update(batch)["critic_loss"] > 0
 
@@ -139,9 +141,8 @@ def test_a_batch_has_what_its_algorithm_looks_at() -> None:
 
 def test_shapes_and_steps_are_what_they_are_called() -> None:
     for shape in (4, "4", None):
-        with pytest.raises(ConfigError, match=r"observation_shape is .*; it is a shape") as caught:
+        with refused(ConfigError, r"observation_shape is .*; it is a shape"):
             maker(d3ray.TD3)().build_with_shapes(shape, 2)
-        one_sentence(caught)
     with pytest.raises(ConfigError, match=r"step is 1\.5; it counts gradient steps"):
         maker(d3ray.TD3)().build_with_shapes((4,), 2).step = 1.5
 
@@ -150,9 +151,8 @@ def test_nothing_is_saved_over_what_is_there_or_as_a_file(tmp_path: Path) -> Non
     algorithm, there = maker(d3ray.TD3)().fit(CONTINUOUS, 1), tmp_path / "model"
     algorithm.save(there)
     before = (there / "meta.json").read_bytes()
-    with pytest.raises(ConfigError, match=r"model is there already: save under another name, or say overwrite=True") as caught:
+    with refused(ConfigError, r"model is there already: save under another name, or say overwrite=True"):
         algorithm.fit(CONTINUOUS, 1).save(there)
-    one_sentence(caught)
     assert (there / "meta.json").read_bytes() == before
     algorithm.save(there, overwrite=True)
     assert d3ray.load(there).step == 2
@@ -206,25 +206,21 @@ def test_saved_algorithms_that_are_damaged_or_of_another_version_are_refused(
     saved: Path, damage: Any, error: Any, message: str
 ) -> None:
     damage(saved)
-    with pytest.raises(error, match=message) as caught:
+    with refused(error, message):
         d3ray.load(saved)
-    one_sentence(caught)
 
 
 def test_a_model_of_another_algorithm_or_with_other_networks_is_refused(saved: Path, tmp_path: Path) -> None:
     for use in (lambda: d3ray.TD3PlusBC.load(saved), lambda: d3ray.TD3PlusBC().restore(saved)):
-        with pytest.raises(ConfigError, match="holds a TD3, not a TD3PlusBC") as caught:
+        with refused(ConfigError, "holds a TD3, not a TD3PlusBC"):
             use()
-        one_sentence(caught)
     other = maker(d3ray.TD3, actor_encoder={"hidden_units": [7]})().fit(CONTINUOUS, 1)
     before = other.state()[0]
-    with pytest.raises(ConfigError, match=r"The TD3 in .*saved has other networks: 'policy/.*' is .* there and .* here") as caught:
+    with refused(ConfigError, r"The TD3 in .*saved has other networks: 'policy/.*' is .* there and .* here"):
         other.restore(saved)
-    one_sentence(caught)
     assert same(other.state()[0], before)
-    with pytest.raises(StorageError, match=r"There is no checkpoint '.*nothing': nothing is there\.$") as caught:
+    with refused(StorageError, r"There is no checkpoint '.*nothing': nothing is there\.$"):
         d3ray.load(tmp_path / "nothing")
-    one_sentence(caught)
     with pytest.raises(StorageError, match=r"There is no checkpoint '.*savd'; did you mean 'saved'\?$"):
         d3ray.load(tmp_path / "savd")
     with pytest.raises(StorageError, match=r"There is no policy package '.*savd'; did you mean 'saved'\?$"):
@@ -237,21 +233,14 @@ def test_a_model_of_another_algorithm_or_with_other_networks_is_refused(saved: P
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        ({"n_steps": 0}, r"^n_steps is 0; it counts gradient steps and must be at least 1\.$"),
-        ({"n_steps": 5, "n_steps_per_epoch": 0}, r"^n_steps_per_epoch is 0; it counts gradient steps and must be at least 1\.$"),
-        ({"n_steps": 1.5}, r"^n_steps is 1.5; it counts gradient steps and must be a whole number\.$"),
-        ({"n_steps": float("inf")}, r"^n_steps is inf; it counts gradient steps and must be a whole number\.$"),
-        ({"n_steps": float("nan")}, r"^n_steps is nan; it counts gradient steps and must be a whole number\.$"),
-        ({"n_steps": "10"}, r"^n_steps is '10'; it counts gradient steps and must be a whole number\.$"),
-    ],
+    "asked", [{"n_steps": n} for n in (0, 1.5, np.inf, np.nan, "10")] + [{"n_steps": 5, "n_steps_per_epoch": 0}]
 )
-def test_a_count_of_steps_that_cannot_be_is_told_alone(asked: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_a_count_of_steps_that_cannot_be_is_told_alone(asked: dict[str, Any]) -> None:
+    name, value = list(asked.items())[-1]
+    with refused(ConfigError, rf"^{name} is {value!r}; it counts gradient steps and must be"):
         maker(d3ray.DQN)().fit_online("CartPole-v1", **asked)
     if asked["n_steps"] != 0:  # by which networks are made and nothing is trained
-        with pytest.raises(ConfigError, match=message):
+        with refused(ConfigError, rf"^{name} is {value!r}; it counts gradient steps and must be"):
             maker(d3ray.TD3)().fit(CONTINUOUS, **asked)
 
 
@@ -268,9 +257,8 @@ def test_params_that_are_none_are_refused(tmp_path: Path, content: str | None, m
     file = tmp_path / "params.json"
     if content is not None:
         file.write_text(content)
-    with pytest.raises(StorageError, match=message) as caught:
+    with refused(StorageError, message):
         d3ray.DQN.from_params(file)
-    one_sentence(caught)
 
 
 def test_params_of_another_algorithm_are_refused(tmp_path: Path) -> None:
@@ -282,9 +270,8 @@ def test_params_of_another_algorithm_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", [1.5, "a", None, -1, 1 << 63])
 def test_a_seed_is_a_whole_number(seed: Any) -> None:
     for use in (lambda: d3ray.BC(seed=seed), lambda: d3ray.BC().set_params(seed=seed), lambda: Stack(d3ray.BC(), (1, seed))):
-        with pytest.raises(ConfigError, match=r"seed is .*; it is a whole number from 0 to 2\*\*63 - 1") as caught:
+        with refused(ConfigError, r"seed is .*; it is a whole number from 0 to 2\*\*63 - 1"):
             use()
-        one_sentence(caught)
 
 
 def test_a_stack_takes_several_seeds() -> None:
@@ -301,9 +288,8 @@ def test_seeds_of_numpy_are_numbers_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("data", "what"), [(3, "a int"), ([1], "a list")])
 def test_data_are_a_dataset_or_its_episodes(data: Any, what: str) -> None:
-    with pytest.raises(DataError, match=f"Data are a Dataset, .*, or a list of its episodes, not {what}") as caught:
+    with refused(DataError, f"Data are a Dataset, .*, or a list of its episodes, not {what}"):
         d3ray.BC().fit(data, 1)
-    one_sentence(caught)
 
 
 def test_every_dataset_is_checked_for_the_range_of_its_actions() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from sklearn.base import clone
 
 from d3ray.algos import testing
@@ -13,6 +14,7 @@ from d3ray.algos.online.run import OnlineRun
 from d3ray.algos.registry import algorithm_class, make_algorithm
 from d3ray.algos.values.dqn import DQN
 from d3ray.d3rlpy import algos as like_d3rlpy
+from d3ray.data.config import recorded
 from d3ray.data.errors import ConfigError
 
 DATA = testing.tiny_dataset(discrete=False)
@@ -71,6 +73,39 @@ def test_a_state_that_was_written_before_goes_on(precision: str) -> None:
     tensors, meta = make(seed=1).fit(DATA, 4, 4).state()
     again = make(seed=1).load_state(tensors, {**meta, "config": in_former_words(meta["config"])})
     assert again.config_.matmul_precision == precision
+    where, gap = testing.largest_difference(again.fit(DATA, 4, 4).state()[0], make(seed=1).fit(DATA, 8, 4).state()[0])
+    assert gap == 0, where
+
+
+OF_NO_EFFECT: dict[str, dict[str, Any]] = {  # what once stood in a config, beside what stands there now
+    "BC": {"gamma": 0.99, "td_steps": 1, "reward_scaler": None},
+    "DecisionTransformer": {"gamma": 0.99, "td_steps": 1},
+    "ProbabilisticEnsemble": {"gamma": 0.99, "td_steps": 1},
+    "FQE": {"td_steps": 1, "dynamics": None, "rollouts": {"horizon": 5, "n_transitions": 400, "interval": 1000}},
+    "NFQ": {"tau": 1.0, "target_update_interval": 8000},
+    "PPO": {"td_steps": 1, "sampler": None},
+    "REINFORCE": {"td_steps": 1, "sampler": None, "update_interval": 2048},
+    "TRPO": {"td_steps": 1, "sampler": None, "sequence_length": None},
+}
+
+
+@pytest.mark.parametrize("name", OF_NO_EFFECT)
+def test_settings_of_no_effect_are_no_settings_any_more_and_old_configs_are_read(name: str) -> None:
+    algorithm, once = algorithm_class(name), OF_NO_EFFECT[name]
+    assert not algorithm.Config.model_fields.keys() & once.keys()
+    config = algorithm.Config()
+    assert algorithm.read_config({**config.model_dump(mode="json"), **once}) == config
+    assert recorded(config).items() >= {k: v for k, v in once.items() if k not in ("dynamics", "rollouts")}.items()
+    given = next(iter(once))
+    with pytest.warns(UserWarning, match=f"{name} has no setting '{given}' any more, for it changed nothing"):
+        assert algorithm(**{given: 0.5}).check_settings() == config
+
+
+def test_a_state_with_a_setting_of_no_effect_goes_on() -> None:
+    make = testing.maker(algorithm_class("BC"))
+    tensors, meta = make(seed=1).fit(DATA, 4, 4).state()
+    before = {**meta, "config": {**meta["config"], **OF_NO_EFFECT["BC"]}}
+    again = make(seed=1).load_state({**tensors, "hyper/gamma": torch.tensor([0.99], dtype=torch.float64)}, before)
     where, gap = testing.largest_difference(again.fit(DATA, 4, 4).state()[0], make(seed=1).fit(DATA, 8, 4).state()[0])
     assert gap == 0, where
 

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from d3ray import AWAC, AWR, BCQ, BEAR, CQL, CRR, DQN, EDAC, IQL, MCQ, PLAS, SACN, SPOT, XQL, CalQL, DecisionTransformer, ReBRAC
-from d3ray.algos.actor_critic.shared import ActorCriticConfig
 from d3ray.algos.config import Preset
-from d3ray.algos.critics import RATE
+from d3ray.algos.critics import RATE, ActorCriticConfig
 from d3ray.algos.networks.encoders import DefaultEncoder, VectorEncoder
 from d3ray.algos.presets import TaskPresets
 from d3ray.algos.values.dqn import DQNConfig

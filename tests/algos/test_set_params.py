@@ -80,7 +80,7 @@ def test_acting_and_values_follow() -> None:
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"support_weight": 0.5, "batch_size": 7}, r"This SPOT is built, so its batch_size cannot change: .* are gamma, .*tau"),
+        ({"support_weight": 0.5, "batch_size": 7}, r"This SPOT is built, so its batch_size cannot change: .* are tau, gamma, "),
         ({"support_weight": 0.5, "seed": 3}, "its seed cannot change"),
         ({"support_weight": 0.5, "critic_encoder": {"hidden_units": [3]}}, "its critic_encoder cannot change"),
         ({"support_weight": 0.5, "tau": 2.0}, "SPOT: tau is 2.0; input should be less than or equal to 1"),

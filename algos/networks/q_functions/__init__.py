@@ -16,15 +16,26 @@ actions, [members, actions, N, B].
 
 from .bootstrap import Bootstrap, bootstrap_mask
 from .categorical import Categorical
-from .critics import ContinuousCritic, Critic, CriticSpec, DiscreteCritic, QFunctionConfig, picked, report
+from .config import CriticSpec, HeadConfig, QFunctionConfig
+from .critics import (
+    ContinuousCritic,
+    Critic,
+    DiscreteCritic,
+    Goal,
+    Mean,
+    Values,
+    as_values,
+    learned_from,
+    over_members,
+    picked,
+    reduced,
+    report,
+    td_loss,
+)
 from .fqf import FQF
-from .heads import HeadConfig
 from .iqn import IQN
-from .mean import Mean
 from .qr import QR
-from .reductions import reduced
 from .registry import MeanQFunction, QFunction, losses_as_written, register_q_function
-from .values import Goal, Values, as_values
 
 __all__ = [
     "FQF",
@@ -45,9 +56,12 @@ __all__ = [
     "Values",
     "as_values",
     "bootstrap_mask",
+    "learned_from",
     "losses_as_written",
+    "over_members",
     "picked",
     "reduced",
     "register_q_function",
     "report",
+    "td_loss",
 ]

@@ -9,9 +9,8 @@ from pydantic import model_validator
 from torch import Tensor
 
 from ....data.config import setting
-from .critics import ContinuousCritic, Critic, CriticSpec, DiscreteCritic, Loss, picked, report
-from .heads import HeadConfig
-from .values import Values
+from .config import CriticSpec, HeadConfig
+from .critics import ContinuousCritic, Critic, DiscreteCritic, Loss, Values, picked, report
 
 PAPER = "Bellemare, Dabney, Munos 2017, section 5"
 
@@ -44,8 +43,6 @@ class Categorical(HeadConfig):
 
 
 class _Atoms(Critic):
-    """Probabilities of fixed atoms."""
-
     support: Tensor
 
     def __init__(self, config: Categorical, spec: CriticSpec) -> None:
@@ -67,7 +64,6 @@ class _Atoms(Critic):
         return self._logits(features).softmax(-1) @ self.support
 
     def loss(self, features: Tensor, action: Tensor | None, goal: Values) -> Loss:
-        """-Σ_k m_k log p_k(s, a) of every member and sample, [members, B]."""
         logits = self._logits(features).movedim(-1, -3)  # [members, N, B, outputs]
         logs = (logits.squeeze(-1) if action is None else picked(logits, action)).log_softmax(-2)
         value = (self.support[:, None] * logs.exp()).sum(-2)

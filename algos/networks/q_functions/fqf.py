@@ -18,12 +18,11 @@ from torch import Tensor, nn
 
 from ....data.config import setting
 from ...optimizers import Group, Optimizer, RMSprop
-from ..layers import Linear
-from .critics import ContinuousCritic, CriticSpec, DiscreteCritic, Loss, over_members, report
-from .heads import HeadConfig
+from ..perceptrons import Linear
+from .config import CriticSpec, HeadConfig
+from .critics import ContinuousCritic, DiscreteCritic, Loss, Values, over_members, report
 from .iqn import ImplicitCritic
 from .quantiles import quantile_huber
-from .values import Values
 
 CODE = "authors' code, github.com/microsoft/FQF (MIT), fqf_agent.py"
 
@@ -49,7 +48,6 @@ class FQF(HeadConfig):
     )
 
     def groups(self) -> tuple[Group, ...]:
-        """The proposal has an optimiser of its own."""
         return (Group("proposal.", self.proposal_learning_rate, self.proposal_optimizer),)
 
     def critics(self) -> tuple[type[FQFCritic], type[DiscreteFQFCritic]]:
@@ -57,8 +55,6 @@ class FQF(HeadConfig):
 
 
 class _Proposed(ImplicitCritic):
-    """FQF's fractions, of each member its own."""
-
     def __init__(self, config: FQF, spec: CriticSpec) -> None:
         super().__init__(config, spec, config.embed_size)
         self.config = config
@@ -75,7 +71,6 @@ class _Proposed(ImplicitCritic):
         return widths.cumsum(-1) - widths / 2, widths
 
     def fractions(self, features: Tensor) -> Tensor:
-        """τ̂, [members, B, N]."""
         return self.proposed(features)[0]
 
     def expected(self, features: Tensor) -> Tensor:

@@ -15,13 +15,11 @@ import torch
 from torch import Tensor
 
 from ....data.config import setting
-from ..layers import Linear
+from ..perceptrons import Linear, Observation
 from ..training import current_draws
-from ..vectors import Observation
-from .critics import Choice, ContinuousCritic, Critic, CriticSpec, DiscreteCritic, Loss, report
-from .heads import HeadConfig
+from .config import CriticSpec, HeadConfig
+from .critics import Choice, ContinuousCritic, Critic, DiscreteCritic, Loss, Values, report
 from .quantiles import at_once, midpoints, quantile_huber
-from .values import Values
 
 PEER = "d3rlpy 2.8.1, models/q_functions.py"
 
@@ -59,7 +57,6 @@ class ImplicitCritic(Critic):
         self.head = config.affine_head(self.encoder.features, spec, spec.members)
 
     def features(self, observation: Observation, action: Tensor | None = None, first: int | None = None) -> Tensor:
-        """[members, B, F]; with `first`, of the first so many members only."""
         features = super().features(observation, action, first)
         return features.expand(self.members, *features.shape) if features.ndim == 2 else features
 
@@ -106,8 +103,6 @@ class ImplicitCritic(Critic):
 
 
 class _Drawn(ImplicitCritic):
-    """IQN's fractions."""
-
     draws = True
 
     def __init__(self, config: IQN, spec: CriticSpec) -> None:
@@ -126,7 +121,6 @@ class _Drawn(ImplicitCritic):
         return now.uniform((1, 1 if self.config.share_fractions else features.shape[1], n), "fractions")
 
     def loss(self, features: Tensor, action: Tensor | None, goal: Values) -> Loss:
-        """`quantile_huber` of every member and sample, [members, B]."""
         fractions = self.fractions(features)
         quantiles = self.quantiles(features, fractions, action)
         return report(quantile_huber(quantiles, fractions.mT, goal), quantiles.mean(-2), goal.mean)

@@ -7,10 +7,9 @@ from typing import Literal
 from torch import Tensor
 
 from ....data.config import setting
-from .critics import ContinuousCritic, Critic, CriticSpec, DiscreteCritic, Loss, report
-from .heads import HeadConfig
+from .config import CriticSpec, HeadConfig
+from .critics import ContinuousCritic, Critic, DiscreteCritic, Loss, Values, report
 from .quantiles import midpoints, quantile_huber
-from .values import Values
 
 
 class QR(HeadConfig):
@@ -28,8 +27,6 @@ class QR(HeadConfig):
 
 
 class _Quantiles(Critic):
-    """Quantiles at fixed fractions."""
-
     def __init__(self, config: QR, spec: CriticSpec) -> None:
         super().__init__(spec)
         self.config = config
@@ -47,7 +44,6 @@ class _Quantiles(Critic):
         return self._quantiles(features).mean(-1)
 
     def loss(self, features: Tensor, action: Tensor | None, goal: Values) -> Loss:
-        """`quantile_huber` of every member and sample, [members, B]."""
         quantiles = self.one(features, action)
         fractions = midpoints(self.config.n_quantiles, quantiles.atoms)[:, None]
         return report(quantile_huber(quantiles.atoms, fractions, goal), quantiles.mean, goal.mean)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .values import Values
+from .critics import Values
 
 _BLOCK = 2**19
 

@@ -9,10 +9,10 @@ from pydantic import AfterValidator, BeforeValidator, SerializeAsAny
 
 from ..named import Named
 from .categorical import Categorical
-from .critics import QFunctionConfig
+from .config import QFunctionConfig
+from .critics import Mean
 from .fqf import FQF
 from .iqn import IQN
-from .mean import Mean
 from .qr import QR
 
 KINDS = Named("Q-function", QFunctionConfig, (Mean, QR, IQN, FQF, Categorical))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from d3ray.algos.base import Algorithm
-from d3ray.algos.config import ContinuousConfig
+from d3ray.algos.config import ActionsConfig, SampledConfig
 from d3ray.algos.definition import LossValue, Network, Verbs, loss, transitions
 from d3ray.algos.nets import Hyper, Nets
 from d3ray.algos.ports import Memory, Noise, Ports, Tensors
@@ -18,9 +18,7 @@ from d3ray.data.batch import Batch, Sequences
 from d3ray.data.config import setting
 from d3ray.data.spec import Spec, space_columns
 
-UNUSED = dict.fromkeys(("gamma", "td_steps", "reward_scaler"), "rewards are not looked at") | {
-    "matmul_precision": "it has no encoder"
-}
+UNUSED = {"matmul_precision": "it has no encoder"}
 
 
 class GRU(nn.Module):
@@ -42,7 +40,7 @@ class GRU(nn.Module):
         return self.head(torch.stack(seen, 1)).tanh(), hidden
 
 
-class RecurrentBCConfig(ContinuousConfig):
+class RecurrentBCConfig(SampledConfig, ActionsConfig):
     """Settings of `RecurrentBC`."""
 
     learning_rate: float = setting(1e-2, "Adam", gt=0)
@@ -90,7 +88,7 @@ class RecurrentBC(Algorithm):
         return action[:, 0], {"hidden": hidden}
 
 
-class DenoisingBCConfig(ContinuousConfig):
+class DenoisingBCConfig(SampledConfig, ActionsConfig):
     """Settings of `DenoisingBC`."""
 
     learning_rate: float = setting(3e-3, "Adam", gt=0)

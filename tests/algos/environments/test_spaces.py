@@ -16,7 +16,7 @@ from d3ray.algos.environments.collect import collect
 from d3ray.algos.environments.explorers import EpsilonGreedy, GaussianNoise, random_actions
 from d3ray.algos.environments.make import make, spec_of
 from d3ray.algos.export.package import read_package
-from d3ray.algos.networks.vectors import Flat, vector_size
+from d3ray.algos.networks.perceptrons import Flat, vector_size
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.spec import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple

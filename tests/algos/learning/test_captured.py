@@ -7,6 +7,7 @@ number of the host that an update takes is then that of the step at which it was
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Generator
 from typing import Any, cast
 
 import pytest
@@ -14,6 +15,7 @@ import torch
 
 import d3ray
 from d3ray.algos.learning import programs
+from d3ray.algos.learning.learner import Learner
 from d3ray.algos.learning.programs import LONGEST, Programs, pattern
 from d3ray.algos.learning.recording import Recording
 from d3ray.algos.registry import algorithm_class, algorithm_names
@@ -45,10 +47,18 @@ CELLS = [
 ]
 
 
+@contextlib.contextmanager
+def by_tensors() -> Generator[None]:
+    """Within it steps take no shortcut over the host, as programs do not."""
+    with traced("replayed"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Learner, "_on_host", False)
+        yield
+
+
 def trained(make: Make, seeds: tuple[int, ...] | None, *, captured: bool, n_steps: int = 40) -> tuple[Any, list[Any], Any]:
     """A training in epochs of ten steps, its metrics, and what was captured. Both go the way of tensors, which a CPU need not."""
     made, data = cast("Any", make(seed=1) if seeds is None else Stack(make(), seeds)), data_for(make)
-    with traced("replayed"):
+    with by_tensors():
         made.fit(data, 0)
         graphs = GraphsOnHost()
         if captured:
@@ -84,7 +94,7 @@ def test_a_coefficient_that_changes_needs_no_new_program(name: str) -> None:
         made, _, graphs = trained(make, None, captured=captured)
         if changes:
             made.fit_.set_coefficients({"gamma": 0.5, rate: 0.02})
-        with traced("replayed"):
+        with by_tensors():
             made.fit(made.fit_.sources.given, 20, 10)
         states.append(made.state()[0])
         captures.append(graphs.captures)
@@ -99,7 +109,7 @@ def test_rows_that_come_to_differ_have_programs_of_their_own() -> None:
     for captured in (False, True):
         made, _, graphs = trained(make, (3, 4), captured=captured)
         before = graphs.captures
-        with traced("replayed"):
+        with by_tensors():
             made.fit_.learner.set_hyper("actor_learning_rate", [0.02, 0.01])
             made.fit(made.fit_.sources.given, 30, 10)
         assert not captured or graphs.captures > before
@@ -114,7 +124,7 @@ def test_a_run_goes_on_at_any_step() -> None:
     whole, _, _ = trained(make, None, captured=True)
     part, _, _ = trained(make, None, captured=True, n_steps=25)
     again = make(seed=1).load_state(*part.state())
-    with traced("replayed"):
+    with by_tensors():
         again.fit_.programs = Programs(again.fit_.learner, compiled=False, graphs=GraphsOnHost())
         again.fit(data_for(make), 15, 10)
     where, gap = largest_difference(again.state()[0], whole.state()[0])
@@ -159,7 +169,7 @@ def test_training_online_is_replayed_too(
         if captured:
             monkeypatch.setattr(programs, "on_accelerator", lambda device: True)
             monkeypatch.setattr(programs, "CudaGraphs", lambda device: graphs)
-        with traced("replayed"):
+        with by_tensors():
             made = getattr(d3ray, name)(seed=1, **settings).fit_online("CartPole-v1", n_steps=n_steps)
         states.append(made.state()[0])
     assert (graphs.captures == 0) == (made.reads_values is not None)
@@ -214,7 +224,7 @@ def test_what_cannot_be_compiled_is_captured(monkeypatch: pytest.MonkeyPatch) ->
     make, states = maker(DQN), []
     for captured in (False, True):
         made, data, graphs = make(seed=1), data_for(make), GraphsOnHost()
-        with traced("replayed"):
+        with by_tensors():
             made.fit(data, 0)
             if captured:
                 made.fit_.programs = Programs(made.fit_.learner, compiled=True, graphs=graphs)

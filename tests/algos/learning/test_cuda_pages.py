@@ -1,4 +1,4 @@
-"""Pages of all kinds on a GPU: held networks, guests, rollouts; and what building leaves of torch's generators."""
+"""Pages of all kinds on a GPU: held networks, guests; and what building leaves of torch's generators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from d3ray.algos.values.dqn import DQN
 
 from .test_hold import DATA as HELD_DATA
 from .test_hold import ToyHold
-from .toy_pages import Point, ToyAnchored, ToyFQE, ToyPPO, mlp
+from .toy_pages import ToyAnchored, ToyFQE, mlp
 
 pytestmark = pytest.mark.gpu
 GPU, SEEDS = "cuda", (3, 4, 5)
@@ -33,7 +33,6 @@ def judge(**settings: Any) -> Any:
 PAGES = {
     "held": (lambda **settings: maker(ToyHold)(learning_rate=1e-2, **settings), HELD_DATA),
     "judged": (judge, DATA),
-    "rollouts": (ToyPPO, Point()),
     "renewed": (ToyAnchored, DATA),
 }
 
@@ -69,7 +68,7 @@ def test_a_run_goes_on_in_the_middle(name: str) -> None:
     assert gap == 0, where
 
 
-@pytest.mark.parametrize("name", ["held", "judged", "rollouts"])
+@pytest.mark.parametrize("name", ["held", "judged"])
 def test_an_update_waits_for_nothing(name: str) -> None:
     """The host never asks the device for a value: a hold reads none, and rows of a stack that are held are no exception."""
     make, given = PAGES[name]

@@ -16,66 +16,26 @@ from d3ray.algos.registry import algorithm_class, algorithm_names, online_names
 from d3ray.data.errors import ConfigError, DataError
 
 GRU = {"name": "gru", "units": 4}
-SAID: list[tuple[str, type[Algorithm], dict[str, Any], str]] = [
+SAID: list[tuple[type[Algorithm], dict[str, Any], str]] = [
+    (DecisionTransformer, {"encoder": GRU}, f"encoder is gru, and it takes no recurrent encoder; those who do are {TAKE_THEM}"),
     (
-        "an algorithm that takes none",
-        DecisionTransformer,
-        {"encoder": GRU},
-        f"DecisionTransformer: encoder is gru, and it takes no recurrent encoder; those who do are {TAKE_THEM}.",
-    ),
-    (
-        "a burn-in that leaves nothing",
         DQN,
         {"encoder": GRU, "sampler": {"name": "recurrent", "length": 10, "burn_in": 12}},
-        "DQN: sampler.burn_in is 12; nothing is left to learn from of a length of 10: choose a shorter burn_in, or "
-        "a larger length.",
+        "sampler.burn_in is 12; nothing is left",
     ),
-    (
-        "another sampler",
-        BC,
-        {"encoder": {"name": "lstm"}, "sampler": "epoch"},
-        "BC: encoder is lstm, which learns from sub-sequences of episodes, and sampler 'epoch' draws transitions: leave "
-        "sampler out, or choose recurrent.",
-    ),
-    (
-        "its sampler alone",
-        BC,
-        {"sampler": "recurrent"},
-        "BC: sampler 'recurrent' is for recurrent encoders, and no encoder is one: choose gru or lstm, or leave sampler out.",
-    ),
-    (
-        "returns of several steps",
-        Rainbow,
-        {"encoder": GRU, "sampler": "recurrent"},
-        "Rainbow: td_steps is 3, and with encoder gru a step learns from the next one: set td_steps to 1.",
-    ),
-    (
-        "augmentation",
-        IQL,
-        {"critic_encoder": GRU, "augmentation": ["random_shift"]},
-        "IQL: augmentation changes each observation for itself, and critic_encoder gru reads them one after the other: leave "
-        "augmentation out.",
-    ),
-    (
-        "halves of the data",
-        DQN,
-        {"encoder": GRU, "n_critics": 2, "bootstrap": True},
-        "DQN: bootstrap halves the data by transitions, and encoder gru learns from sub-sequences: leave bootstrap out.",
-    ),
-    (
-        "a unit that is none",
-        DQN,
-        {"encoder": {"name": "gru", "units": 0}},
-        "DQN: encoder.units is 0; input should be greater than 0.",
-    ),
+    (BC, {"encoder": {"name": "lstm"}, "sampler": "epoch"}, "sampler 'epoch' draws transitions: leave sampler out, or choose rec"),
+    (BC, {"sampler": "recurrent"}, "no encoder is one: choose gru or lstm, or leave sampler out"),
+    (Rainbow, {"encoder": GRU, "sampler": "recurrent"}, "set td_steps to 1"),
+    (IQL, {"critic_encoder": GRU, "augmentation": ["random_shift"]}, "critic_encoder gru .*: leave augmentation out"),
+    (DQN, {"encoder": GRU, "n_critics": 2, "bootstrap": True}, "leave bootstrap out"),
+    (DQN, {"encoder": {"name": "gru", "units": 0}}, "encoder.units is 0"),
 ]
 
 
-@pytest.mark.parametrize(("algorithm", "settings", "said"), [pytest.param(*case[1:], id=case[0]) for case in SAID])
+@pytest.mark.parametrize(("algorithm", "settings", "said"), SAID)
 def test_what_does_not_go_with_them_is_refused(algorithm: type[Algorithm], settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=f"^{algorithm.__name__}: .*{said}"):
         algorithm(**settings).check_settings()
-    assert str(caught.value) == said
 
 
 def test_those_that_take_them_are_those_that_are_named() -> None:

@@ -18,7 +18,7 @@ from d3ray.algos.testing import largest_difference, maker, tiny_arrays, tiny_dat
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import ConfigError
 
-from .toy_pages import Point, ToyAnchored, ToyFQE, ToyMembers, ToyNoisy, ToyPPO, ToySteps, mlp
+from .toy_pages import ToyAnchored, ToyFQE, ToyMembers, ToyNoisy, ToySteps, mlp
 
 SEEDS = (3, 4, 5)
 DATA = tiny_dataset(discrete=False)
@@ -48,63 +48,6 @@ def check_resumes(page: Any, given: Any, n_steps: int, at: int, n_epoch: int = 2
         again = make().load_state(*make().fit(given, at, n_epoch).state()).fit(given, n_steps - at, n_epoch).state()[0]
         name, gap = largest_difference(again, whole)
         assert gap == 0, name
-
-
-# ---- rollouts
-
-
-def test_rollouts_of_rows_are_those_of_their_seeds():
-    alone = check_rows(ToyPPO, Point(), 60)
-    counts = [(int(one.state()[0]["optimizer/policy/step"]), int(one.state()[0]["optimizer/value/step"])) for one in alone]
-    assert all(policy < value == 60 for policy, value in counts)  # it was held, and by rows at other steps
-    assert len({policy for policy, _ in counts}) > 1
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("at", [1, 29, 40])
-def test_a_run_goes_on_in_the_middle_of_a_rollout(at):
-    check_resumes(ToyPPO, Point(), 60, at)
-    made = ToyPPO(seed=3).fit(Point(), at)
-    assert made.state()[0]["sampler/observation"].shape == (128, 1)
-    assert made.state()[0]["sampler/position"].shape == (16, 1)
-
-
-def test_a_pass_is_a_permutation_of_the_rollout_and_a_rollout_goes_on_where_the_last_ended():
-    made = ToyPPO(seed=3, dtype="float64").fit(Point(), 0)
-    source, drawn, begun = made.fit_.sampler(Point()), [], []
-    for step in range(16):
-        drawn.append(source.sample(step))
-        made.fit_.learner.update(drawn[-1])
-        begun.append((source.state()["observation"].unflatten(0, (8, 16)), source.state()["next_observation"][-16:]))
-    passes = [torch.cat((drawn[2 * i].index, drawn[2 * i + 1].index)) for i in range(8)]
-    assert all(sorted(order.tolist()) == list(range(128)) for order in passes)
-    assert len({tuple(order.tolist()) for order in passes}) == 8
-    assert torch.equal(begun[15][0][0], begun[0][1])
-    assert not torch.equal(begun[15][0][1:], begun[0][0][1:])
-
-
-def test_returns_of_a_rollout_are_those_of_a_loop():
-    made = ToyPPO(seed=3, dtype="float64", gamma=0.9).fit(Point(), 1)
-    kept, value = made.fit_.sources.state(), ToyPPO(seed=3, dtype="float64").fit(Point(), 0).fit_.learner.modules["value"]
-    reward, found = (kept[name].reshape(8, 16) for name in ("reward", "return"))
-    after = value(kept["next_observation"].reshape(8, 16, 1)[-1]).detach()[:, 0]  # of the networks that made it
-    for i in range(16):
-        total = float(after[i])
-        for t in reversed(range(8)):
-            total = float(reward[t, i]) + 0.9 * total
-            assert float(found[t, i]) == pytest.approx(total, rel=1e-12)
-
-
-@pytest.mark.long
-def test_it_learns_to_go_to_the_middle():
-    rewards = [epoch.metrics["train/reward"] for epoch in ToyPPO(seed=3, kl=0.02, gamma=0.5).fitter(Point(), 800, 80)]
-    assert rewards[-1] > -0.4 > -0.8 > rewards[0]
-
-
-def test_what_makes_its_own_batches_is_not_read_on_held_out_data():
-    made = ToyPPO(seed=3).fit(Point(), 1)
-    with pytest.raises(ConfigError, match=r"^ToyPPO makes what it learns from, so its losses cannot be read on 'tiny'\.$"):
-        made.fit_.sources.fixed(DATA, 3)
 
 
 # ---- a source that renews itself

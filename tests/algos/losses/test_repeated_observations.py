@@ -15,8 +15,8 @@ import torch
 from d3ray.algos.losses.sampled_actions import repeated
 from d3ray.algos.networks.encoders import KeysEncoder, PixelEncoder, VectorEncoder
 from d3ray.algos.networks.layers import Convolution
+from d3ray.algos.networks.perceptrons import Repeated
 from d3ray.algos.networks.pixels import PixelNetwork
-from d3ray.algos.networks.vectors import Repeated
 from d3ray.algos.registry import algorithm_class
 from d3ray.data.dataset import Dataset
 from d3ray.data.spec import Box, Dict

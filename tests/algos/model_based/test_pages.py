@@ -21,10 +21,10 @@ def looked(made: Any, part: Any) -> tuple[Any, Any, Any]:
     """What a part of a loss gives at a batch, the batch, and nets that draw what it drew."""
     learner, batch = made.fit_.learner, made.fit_.sampler(DATA).sample(8)
     key = learner.address(part)
-    nets: Any = learner._nets({}, {}, {}, key, learner._h)
+    nets: Any = learner._nets(key, learner._h)
     with torch.no_grad():
         found = part(nets, batch, learner._h) if part.__name__ != "gap" else part(nets, batch)
-    return found, batch, learner._nets({}, {}, {}, key, learner._h)
+    return found, batch, learner._nets(key, learner._h)
 
 
 @pytest.mark.parametrize("pushed", ["all", "generated"])

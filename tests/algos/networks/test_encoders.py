@@ -23,11 +23,9 @@ from d3ray.algos.networks.encoders import (
     VectorEncoder,
     register_encoder,
 )
-from d3ray.algos.networks.layers import Linear
-from d3ray.algos.networks.perceptrons import EncoderModule, KeysNetwork, VectorNetwork
+from d3ray.algos.networks.perceptrons import EncoderModule, Flat, KeysNetwork, Linear, VectorNetwork, vector_size
 from d3ray.algos.networks.pixels import PixelNetwork
 from d3ray.algos.networks.training import Pass, under_way
-from d3ray.algos.networks.vectors import Flat, vector_size
 from d3ray.algos.registry import algorithm_class, algorithm_names
 from d3ray.algos.stack import Stack
 from d3ray.algos.values.dqn import DQN

@@ -6,8 +6,8 @@ import torch
 from torch.func import functional_call, stack_module_state, vmap
 
 from d3ray.algos.networks.dueling import Dueling
-from d3ray.algos.networks.layers import Linear
 from d3ray.algos.networks.noisy import NoisyLinear
+from d3ray.algos.networks.perceptrons import Linear
 from d3ray.algos.networks.training import Pass, drawing_by, under_way
 from d3ray.data.random import fold, normal, root_key
 

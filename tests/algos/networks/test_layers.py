@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from d3ray.algos.networks.layers import Convolution, Dropout, Linear
+from d3ray.algos.networks.layers import Convolution, Dropout
 from d3ray.algos.networks.normalization import BatchNorm, LayerNorm
+from d3ray.algos.networks.perceptrons import Linear
 from d3ray.algos.networks.training import Pass, under_way
 from d3ray.data.random import root_key
 

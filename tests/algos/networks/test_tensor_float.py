@@ -19,7 +19,7 @@ from d3ray.algos.actor_critic.td3_plus_bc import TD3PlusBC
 from d3ray.algos.learning import learner
 from d3ray.algos.learning.programs import Programs
 from d3ray.algos.learning.recording import Recording
-from d3ray.algos.networks.precision import has_tensor_float, products_in_tensor_float
+from d3ray.algos.networks.training import has_tensor_float, products_in_tensor_float
 from d3ray.algos.stack import Stack
 from d3ray.data.errors import ConfigError
 

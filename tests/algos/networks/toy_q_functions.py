@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from d3ray.algos.networks.layers import Linear
+from d3ray.algos.networks.perceptrons import Linear
 from d3ray.algos.networks.q_functions import (
     ContinuousCritic,
     Critic,

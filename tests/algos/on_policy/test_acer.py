@@ -38,7 +38,7 @@ def without_draws(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def looped(algorithm: ACER, batch: Any, t_max: int, n: int) -> tuple[Tensor, Tensor, list[Tensor], list[Tensor]]:
     """Both losses, and their gradients, one step after the other from the end of each environment's segment."""
-    nets, config = algorithm.fit_.learner._nets({}, {}, {}, torch.tensor(0), algorithm.fit_.learner._h), algorithm.config_
+    nets, config = algorithm.fit_.learner._nets(torch.tensor(0), algorithm.fit_.learner._h), algorithm.config_
     discrete, policies, critics = algorithm.spec_.discrete, [], []
     for i in range(n):
         q_ret = q_opc = torch.zeros(())
@@ -237,7 +237,7 @@ def test_cartpole_is_learned() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "said"),
-    [({"truncation": 0.5}, "truncation is 0.5"), ({"tau": 0.0}, "tau is 0.0"), ({"td_steps": 3}, "td_steps is 3")],
+    [({"truncation": 0.5}, "truncation is 0.5"), ({"tau": 0.0}, "tau is 0.0")],
 )
 def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):

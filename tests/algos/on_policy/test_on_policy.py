@@ -247,8 +247,6 @@ class Broken(Count):
             "PPO learns from what its own policy has just done.*fit_online",
         ),
         (lambda: ppo().fit_online("CartPole-v1", n_steps=1, n_updates=3), "n_updates has no place there"),
-        (lambda: ppo(td_steps=3).fit_online("CartPole-v1", n_steps=1), "td_steps is 3, and how far returns look is lam"),
-        (lambda: ppo(sampler="prioritized").fit_online("CartPole-v1", n_steps=1), "nothing is drawn here"),
         (lambda: ppo(clip=0.0).fit_online("CartPole-v1", n_steps=1), "PPO: clip is 0.0"),
         (
             lambda: ppo().fit_online(Broken, n_steps=1),

@@ -412,7 +412,5 @@ def test_what_does_not_go_with_them_is_said() -> None:
         ConfigError, match="A2C: sequence_length is 5, and no encoder is recurrent: choose gru or lstm, or leave it"
     ):
         A2C(sequence_length=5).check_settings()
-    with pytest.raises(ConfigError, match="PPO: sampler draws from data, and nothing is drawn here: leave it out"):
-        PPO(policy_encoder=gru, sampler="recurrent").check_settings()
     with pytest.raises(ConfigError, match="PPO: augmentation changes each observation for itself, and policy_encoder gru"):
         PPO(policy_encoder=gru, augmentation=["random_shift"]).check_settings()

@@ -383,8 +383,6 @@ def test_what_cannot_be_done_is_one_sentence(algorithm: Any) -> None:
         DecisionTransformer(reward_scaler="standard").fit(tiny, 1)
     with pytest.raises(ConfigError, match="stretches are drawn uniformly"):
         DecisionTransformer(sampler="epoch").fit(tiny, 1)
-    with pytest.raises(ConfigError, match="DecisionTransformer: td_steps is 3, and nothing is bootstrapped here: leave it out"):
-        DecisionTransformer(td_steps=3).fit(tiny, 1)
     with pytest.raises(ConfigError, match="which 3 heads do not divide"):
         DecisionTransformer(transformer={"n_heads": 3}).fit(tiny, 1)
     with pytest.raises(ConfigError, match="target_returns is"):

@@ -15,8 +15,7 @@ from d3ray.algos.actor_critic.td3 import TD3
 from d3ray.algos.definition import loss, transitions
 from d3ray.algos.imitation.bc import BC
 from d3ray.algos.imitation.discrete_bc import DiscreteBC, DiscreteBCConfig
-from d3ray.algos.losses.td import td_loss
-from d3ray.algos.networks.q_functions import Values, picked
+from d3ray.algos.networks.q_functions import Values, picked, td_loss
 from d3ray.algos.sequence.decision_transformer import DecisionTransformer
 from d3ray.algos.values.dqn import DQN, DQNConfig
 from d3ray.data.config import setting

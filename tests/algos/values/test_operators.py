@@ -139,7 +139,7 @@ def test_what_is_left_of_one_is_another(one, settings, other, its):
 def test_a_gap_shifts_the_atoms_of_a_goal():
     """C51 with AL: the next action's atoms, r + γ z, each less α times the gap of expectations; weights stay."""
     made, learner, batch = prepared(AL, alpha=0.7, learning_rate=3e-2, q_function={"name": "categorical", "n_atoms": 5})
-    nets = learner._nets({}, {}, {}, learner.address(made.critic_loss), learner._h)
+    nets = learner._nets(learner.address(made.critic_loss), learner._h)
     goal = made.goal(nets, batch, learner._h)
     with torch.no_grad():
         here, there = nets.target.critic(batch.observation)[0], nets.target.critic.distributions(batch.next_observation)
@@ -155,7 +155,7 @@ def test_dpps_goal_of_atoms_is_the_mixture_of_the_next_actions():
     """Its expectation is the equation's, its weights those of the softmax, action by action."""
     made, learner, batch = prepared(DPP, eta=2.0, learning_rate=3e-2, q_function={"name": "qr", "n_quantiles": 4})
     key = learner.address(made.critic_loss)
-    nets = learner._nets({}, {}, {}, key, learner._h)
+    nets = learner._nets(key, learner._h)
     with torch.no_grad():
         goal, here = made.goal(nets, batch, learner._h), nets.target.critic(batch.observation)[0]
         there = nets.target.critic(batch.next_observation)[0]

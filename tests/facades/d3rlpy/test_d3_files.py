@@ -69,7 +69,7 @@ def test_the_next_update_is_d3rlpys(name: str) -> None:
             parts["actions"],
             reward,
             parts["next_observations"],
-            algorithm.gamma * (1 - ends),
+            0.99 * (1 - ends),
             torch.arange(len(reward)),
         )
     )
