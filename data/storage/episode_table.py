@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,15 @@ class EpisodeTable:
     ) -> None:
         self.first_row, self.steps, self._returns = first_row, steps, returns
         self.terminated, self.final_recorded = terminated, final_recorded
+
+    @classmethod
+    def end_to_end(cls, parts: Sequence[EpisodeTable] | Sequence[ShardRecord]) -> EpisodeTable:
+        """Make the table of all episodes of several, which follow each other from row 0 on."""
+        steps, terminated, recorded = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("steps", "terminated", "final_recorded")
+        )
+        first_row = np.cumsum(steps + 1) - (steps + 1)
+        return EpisodeTable(first_row, steps, terminated, recorded, lambda: np.concatenate([part.returns for part in parts]))
 
     def __len__(self) -> int:
         return len(self.steps)
