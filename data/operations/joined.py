@@ -30,15 +30,7 @@ class Joined:
 
     def __init__(self, parts: Sequence[Recording], spec: Spec) -> None:
         self.parts, self._spec = tuple(parts), spec
-        episodes = [part.episodes for part in self.parts]
-        steps = np.concatenate([part.steps for part in episodes])
-        self.episodes = EpisodeTable(
-            np.cumsum(steps + 1) - (steps + 1),
-            steps,
-            np.concatenate([part.terminated for part in episodes]),
-            np.concatenate([part.final_recorded for part in episodes]),
-            lambda: np.concatenate([part.returns for part in episodes]),
-        )
+        self.episodes = EpisodeTable.end_to_end([part.episodes for part in self.parts])
 
     def summary(self) -> Summary:
         return self._summary

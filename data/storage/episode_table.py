@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from .rows import BLOCK, Rows, ranges
 from .schema import Kinds
 from .steps import StepTable
-
-if TYPE_CHECKING:
-    from .shards import ShardRecord
 
 
 class EpisodeTable:
@@ -32,6 +29,15 @@ class EpisodeTable:
     ) -> None:
         self.first_row, self.steps, self._returns = first_row, steps, returns
         self.terminated, self.final_recorded = terminated, final_recorded
+
+    @classmethod
+    def end_to_end(cls, parts: Sequence[Any]) -> EpisodeTable:
+        """Make the table of all episodes of several tables, or records of shards, which follow each other from row 0 on."""
+        steps, terminated, recorded = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("steps", "terminated", "final_recorded")
+        )
+        first_row = np.cumsum(steps + 1) - (steps + 1)
+        return EpisodeTable(first_row, steps, terminated, recorded, lambda: np.concatenate([part.returns for part in parts]))
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -86,12 +92,12 @@ def best_episodes(returns: np.ndarray, steps: np.ndarray, share: float, by: str)
 
 
 class StepTables:
-    """Ranges of a dataset's episodes as a `StepTable` each.
+    """Ranges of episodes, of a dataset or of a shard by its record, as a `StepTable` each.
 
     `piecewise` reads all columns of some rows before further rows, so that shards are opened once; copies.
     """
 
-    def __init__(self, rows: Rows, kinds: Kinds, episodes: EpisodeTable | ShardRecord, *, piecewise: bool = False) -> None:
+    def __init__(self, rows: Rows, kinds: Kinds, episodes: Any, *, piecewise: bool = False) -> None:
         self.rows, self.kinds, self.piecewise = rows, kinds, piecewise
         self.steps, self.terminated = np.asarray(episodes.steps), np.asarray(episodes.terminated)
         self.final_recorded = np.asarray(episodes.final_recorded)

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import ConfigError, D3rayError, DataError
+from .episode_table import EpisodeTable
 from .files import Place, sha256_of, storage_errors
 from .manifest import File, Shard
 from .schema import Kinds, Largest, kinds_of, largest_numbers
@@ -44,7 +45,6 @@ class ShardRecord:
     kinds: Kinds
     largest: Largest
     first_episode: int
-    first_row: np.ndarray  # within the shard
     steps: np.ndarray
     terminated: np.ndarray
     final_recorded: np.ndarray
@@ -132,7 +132,6 @@ def shard_record(
         kinds=kinds_of(table.columns),
         largest=largest_numbers(table.columns),
         first_episode=first_episode,
-        first_row=table.first_row,
         steps=table.steps,
         terminated=table.terminated,
         final_recorded=table.final_recorded,
@@ -142,9 +141,10 @@ def shard_record(
     )
 
 
-def write_episodes(place: Place, columns: Mapping[str, np.ndarray]) -> File:
+def write_episodes(place: Place, table: EpisodeTable) -> File:
     """Write the table of episodes: `first_row`, `steps`, `terminated`, `final_recorded`, `return`."""
-    return write_file(place, "episodes", columns, None)
+    columns = {name: getattr(table, name) for name in ("first_row", "steps", "terminated", "final_recorded")}
+    return write_file(place, "episodes", {**columns, "return": table.returns}, None)
 
 
 def file_name(place: Place, name: str) -> str:

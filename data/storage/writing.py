@@ -10,8 +10,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
-
 from ..errors import D3rayError, DataError, StorageError
 from ..spec import Environment, Spec
 from .claims import is_alive, new_claim, remove_dead
@@ -59,27 +57,20 @@ def commit(
     largest = merge_largest(r.largest for r in records)
     spec = with_masks(rows.kinds, spec) if spec else infer_spec(rows.kinds, largest)
     check_spec(rows.kinds, largest, spec)
-    arrays = {
-        "first_row": np.concatenate([r.first_row + o for r, o in zip(records, rows.first_row, strict=False)]),
-        "steps": np.concatenate([r.steps for r in records]),
-        "terminated": np.concatenate([r.terminated for r in records]),
-        "final_recorded": np.concatenate([r.final_recorded for r in records]),
-        "return": np.concatenate([r.returns for r in records]),
-    }
+    episodes = EpisodeTable.end_to_end(records)
     if summary is None:
-        episodes = EpisodeTable(*arrays.values())
         summary = summarise_scans(scans or scan_blocks(rows, spec), episodes, rows.kinds)
     manifest = Manifest(
         name=name,
         environment=environment,
         spec=spec,
-        n_transitions=int(arrays["steps"].sum()),
-        n_episodes=len(arrays["steps"]),
+        n_transitions=episodes.n_transitions,
+        n_episodes=len(episodes),
         n_rows=rows.n,
         cuts=sum(r.cuts for r in records) if cuts is None else cuts,
         columns=tuple(Column(name=n, dtype=d, shape=s, digest=summary.digests[n]) for n, (d, s) in rows.kinds.items()),
         shards=rows.shards,
-        episodes=write_episodes(place, arrays),
+        episodes=write_episodes(place, episodes),
         compression=records[0].compression,
         statistics=summary.statistics,
         provenance=dict(provenance or {}),
