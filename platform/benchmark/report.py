@@ -19,7 +19,7 @@ from ..record.results import Report
 from ..report.charts import in_themes
 from ..report.page import PAGE, pictures_of, render, write_page
 from ..report.series import MOST
-from ..report.text import NONE, STATUS, decimals, listed, number, run_link, seed_cells
+from ..report.text import NONE, STATUS, decimals, ends_text, listed, number, run_link, seed_cells
 from ..results.mlflow_pages import mlflow_command
 from ..storage.folders import Folder
 from ..tracking.place import recorded_place
@@ -153,7 +153,7 @@ def lead(tables: Tables) -> list[str]:
     for one in tables.comparable:
         best = max(one.labels, key=lambda label: one.runs[label].aggregate("iqm").value)
         iqm = one.runs[best].aggregate("iqm")
-        ends = "" if iqm.interval is None else f" ({' to '.join(number(end, 1) for end in iqm.interval)})"
+        ends = "" if iqm.interval is None else f" ({ends_text(iqm.interval, 1)})"
         if len(one.labels) > 1:
             so_far = "" if bench.count("FINISHED", "FAILED") == bench.n_runs else "So far "
             who = f"{so_far}{best} has the highest interquartile mean over {one.words}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ..report.text import NONE, decimals, listed, number
+from ..report.text import NONE, decimals, ends_text, listed, mean_text, number
 from ..statistics import FEW, summarise, why_below
 from ..words import count
 from .published import SOURCES, Published, Selection, d4rl_names, known_as, published
@@ -138,10 +138,9 @@ class Tables:
                 failed = cell.count("FAILED")
                 return Entry(NONE, (f"{count(failed, 'seed')} failed" if failed else "not evaluated yet",), quiet=True)
             return Entry(number(summary.mean, places), (f"at step {cell.score.step:,}",), quiet=True)
-        spread = "" if summary.standard_error is None else f" ± {number(summary.standard_error, places)}"
-        below = [] if summary.interval is None else [" to ".join(number(end, places) for end in summary.interval)]
+        below = [] if summary.interval is None else [ends_text(summary.interval, places)]
         below += [f"{n} of {count(of, 'seed')}"] if n < of else []
-        return Entry(number(summary.mean, places) + spread, tuple(below), strong=summary.mean == best)
+        return Entry(mean_text(summary, places), tuple(below), strong=summary.mean == best)
 
     def _absent(self, dataset: str, label: str) -> Entry:
         if dataset in self.benchmark.missing:
@@ -312,7 +311,7 @@ def _estimate(one: Estimate, best: float) -> Entry:
 
 
 def _interval(one: Estimate, places: int) -> tuple[str, ...]:
-    return () if one.interval is None else (" to ".join(number(end, places) for end in one.interval),)
+    return () if one.interval is None else (ends_text(one.interval, places),)
 
 
 def _probability(x: Runs, y: Runs) -> Entry:
@@ -350,6 +349,5 @@ def _ours(values: Mapping[int, float], raw: Mapping[int, float], why_none: str) 
     if not values:
         return Entry(NONE, (why_none,), quiet=True)
     found = summarise(list(values.values()))
-    spread = "" if found.standard_error is None else f" ± {number(found.standard_error, 1)}"
     below = (f"return {number(summarise(list(raw.values())).mean, 1)}",) if raw else ()
-    return Entry(number(found.mean, 1) + spread, (*below, count(found.n, "seed")), strong=True)
+    return Entry(mean_text(found, 1), (*below, count(found.n, "seed")), strong=True)

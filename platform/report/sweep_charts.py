@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,8 @@ def search_figure(results: Sequence[Results], theme: Theme) -> bytes | None:
             space = one.settings["search"].get(name, {})
             title = name or "in the order proposed"
             title = f"{one.name}: {title}" if len(sweeps) > 1 else title
-            found.append(_chart(measured, objective_of(one.settings), name, title, is_log="loguniform" in space))
+            is_log = isinstance(space, Mapping) and "loguniform" in space
+            found.append(_chart(measured, objective_of(one.settings), name, title, is_log=is_log))
     return png(draw(found, _LEGEND, "", theme)) if found else None
 
 

@@ -16,7 +16,7 @@ from ..results.mlflow_pages import mlflow_command
 from ..results.summary import compare
 from ..settings.config import ExperimentConfig
 from ..settings.objective import is_cost
-from ..statistics import FEW, interval_name, why_below
+from ..statistics import FEW, Summary, interval_name, why_below
 from ..subjects.kind import is_online
 from ..surroundings import describe_git, describe_machine
 from ..words import count
@@ -49,6 +49,16 @@ def number(value: float | None, decimals: int) -> str:
     if value is None:
         return NONE
     return f"{value:,.{decimals}f}".replace("-", "−") if math.isfinite(value) else str(value)
+
+
+def mean_text(summary: Summary, places: int) -> str:
+    """Mean ± standard error; of one seed the mean alone."""
+    error = summary.standard_error
+    return number(summary.mean, places) + ("" if error is None else f" ± {number(error, places)}")
+
+
+def ends_text(interval: tuple[float, float], places: int) -> str:
+    return " to ".join(number(end, places) for end in interval)
 
 
 def decimals(values: Iterable[float | None]) -> int:
@@ -105,7 +115,7 @@ def _row(
         _of(summary.n, len(one.seeds)),
         number(summary.mean, places),
         NONE if summary.standard_error is None else f"± {number(summary.standard_error, places)}",
-        NONE if summary.interval is None else " to ".join(number(end, places) for end in summary.interval) + few,
+        NONE if summary.interval is None else ends_text(summary.interval, places) + few,
         NONE if reference is None else number(float(reference.score(summary.mean)), 1),
         number(math.fsum(best) / len(best), places),
         f"{score.step:,}" if score.is_final else f"{score.step:,} of {one.n_steps:,}",
@@ -232,11 +242,10 @@ def _outcome(results: Results, configurations: Sequence[ConfigurationResult], me
     best = "best" if not alike else "lowest" if is_cost(metric) else "highest"
     who = f"the {best} of them, {one.label}," if len(configurations) > 1 else "the policy"
     when = "After the last step" if score.is_final else f"At step {score.step:,} of {one.n_steps:,}"
-    spread = "" if summary.standard_error is None else f" ± {number(summary.standard_error, places)}"
     over = "one seed" if summary.n == 1 else f"mean ± standard error over {summary.n} seeds"
     reaches = "reaches a return" if metric == RETURN else f"has a {metric}"
     where = f" in {results.environment}" if metric == RETURN and results.environment else ""
-    said = f"{when}, {who} {reaches} of {number(summary.mean, places)}{spread}{where} ({over})"
+    said = f"{when}, {who} {reaches} of {mean_text(summary, places)}{where} ({over})"
     said += f"; the data’s own episodes return {number(data, places)} on average." if data is not None else "."
     if not alike:
         return [said]

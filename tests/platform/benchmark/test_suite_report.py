@@ -138,14 +138,6 @@ def test_what_is_missing_or_failed_or_not_finished_is_shown_and_in_no_mean(track
     assert "What follows is of the runs that there are." in text
 
 
-def test_the_best_is_apart_from_the_last_and_its_gap_is_shown(whole: Benchmark) -> None:
-    normalized, _ = of(whole).gaps
-    found = places(normalized)[HOPPER, "IQL"]
-    # best 60 52 57, last 50 52 57
-    assert (found.text, found.below) == ("3.3", ("56.3",))
-    assert "4 evaluations" in normalized.caption
-
-
 def test_published_scores_stand_beside_with_their_seeds(tracking: Tracking) -> None:
     cells = {
         ("d4rl/hopper-medium-v2", "IQL"): {0: [67.0, 66.0], 1: [60.0, 70.0]},

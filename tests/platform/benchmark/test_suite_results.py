@@ -61,29 +61,6 @@ def test_scores_are_a_line_a_seed_with_every_digit_and_nothing_else(tracking: Tr
     assert parent not in scores_csv(read(tracking, parent))
 
 
-def test_seeds_that_failed_or_go_on_are_no_result_and_are_counted(tracking: Tracking) -> None:
-    cells = {
-        (HOPPER, "IQL"): {0: [1.0, 2.0], 1: [1.0, 90.0], 2: [1.0]},
-        (HOPPER, "BC"): {0: [3.0], 1: [4.0, 5.0]},
-        (HOPPER, "CQL"): {0: [1.0, math.inf], 1: [1.0, 8.0]},
-    }
-    ended = {
-        (HOPPER, "IQL", 1): ("FAILED", "diverged"),
-        (HOPPER, "IQL", 2): ("RUNNING", ""),
-        (HOPPER, "BC", 0): ("KILLED", ""),
-        (HOPPER, "BC", 1): ("RUNNING", ""),
-    }
-    found = read(tracking, write_benchmark(tracking, cells, suite="half", ended=ended, status="RUNNING", n_evaluations=2))
-    iql, bc, cql = found.cells
-    assert iql.final == {0: 2.0}
-    assert (iql.count("FAILED"), iql.count("RUNNING", "KILLED")) == (1, 1)
-    assert bc.final == {}  # none has finished: its value is at the step that both have reached
-    assert (bc.score.step, bc.score.values) == (500, {0: 3.0, 1: 4.0})
-    assert cql.final == {1: 8.0}
-    assert cql.score.left_out[0] == "measured inf at step 1,000"
-    assert (found.n_runs, found.count("FINISHED"), found.count("RUNNING")) == (9, 3, 2)
-
-
 def test_a_policy_that_diverges_at_the_end_changes_no_unit_and_is_said_to_be_nan(tracking: Tracking) -> None:
     cells = {
         (HOPPER, "IQL"): {0: [10.0, math.nan], 1: [5.0, math.nan]},
@@ -97,31 +74,6 @@ def test_a_policy_that_diverges_at_the_end_changes_no_unit_and_is_said_to_be_nan
     assert (group.unit, group.datasets) == (V4, [HOPPER, WALKER])
     assert found.cells[0].final == {}
     assert found.cells[0].score.left_out == dict.fromkeys((0, 1), "measured nan at step 1,000")
-
-
-def test_evaluations_of_a_warm_up_are_no_results(tracking: Tracking) -> None:
-    labels = ("PLAS", "never", "IQL", "CQL", "rllib/SAC")
-    cells = {(HOPPER, label): {0: [99.0, 98.0, 10.0, 20.0], 1: [97.0, 96.0, 30.0, 5.0]} for label in labels}
-    params = {"PLAS": {"algorithm.warmup_steps": "1000"}, "never": {"algorithm.warmup_steps": "2000"}}
-    params |= {"CQL": {"algorithm.cloning_steps": "500"}, "rllib/SAC": {"algorithm.warmup_steps": "1000"}}
-    benchmark = read(tracking, write_benchmark(tracking, cells, suite="warm", params=params, algorithms={"never": "PLAS"}))
-    plas, never, iql, cql, rllib = benchmark.cells
-    assert (cql.best, cql.n_evaluations) == ({0: 98.0, 1: 96.0}, {0: (3, 1), 1: (3, 1)})  # each algorithm's own setting
-    assert rllib.best == {0: 99.0, 1: 97.0}
-    # evaluations at steps 500 and 1,000 are of a policy that no critic has taught anything
-    assert (plas.best, plas.final) == ({0: 20.0, 1: 30.0}, {0: 20.0, 1: 5.0})
-    assert {seed: values.tolist() for seed, values in plas.evaluations.items()} == {0: [10.0, 20.0], 1: [30.0, 5.0]}
-    assert plas.n_evaluations == {0: (2, 2), 1: (2, 2)}
-    assert (never.best, never.evaluations, never.n_evaluations) == ({}, {}, {0: (0, 4), 1: (0, 4)})
-    assert iql.best == {0: 99.0, 1: 97.0}
-    found = {(line["algorithm"], line["seed"]): line for line in lines(benchmark)}
-    told = {
-        place: [line[name] for name in ("best_step", "best_normalized", "n_evaluations", "n_warm_up")]
-        for place, line in found.items()
-    }
-    assert told["PLAS", "0"] == ["2000", "20.0", "4", "2"]
-    assert told["never", "0"] == ["", "", "4", "4"]
-    assert told["IQL", "0"] == ["500", "99.0", "4", "0"]
 
 
 def test_runs_of_another_protocol_or_other_data_are_another_column(tracking: Tracking) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import csv
-import html
 import io
 import re
 from pathlib import Path
 
 import pytest
 
-from d3ray.jobs.command.running import run_command
 from d3ray.platform.web.compare import HEIGHT, WIDTH, parallel
 from d3ray.platform.web.site import as_cell
 
@@ -31,22 +29,6 @@ def test_the_table_says_what_differs(served: Served, monkeypatch: pytest.MonkeyP
     assert {row["seeds"] for row in told} == {"2"}
     (alpha,) = [name for name in head if name.endswith("alpha")]
     assert [float(row[alpha]) for row in told] == [float(row["value"]) for row in told]
-
-
-def test_whether_a_difference_is_shown_is_said_as_the_command_says_it(
-    served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    storage, seeds = served.site.storage, range(4)
-    for name, mean in (("low", 1.0), ("high", 50.0), ("near", 1.02)):
-        with monkeypatch.context() as patch:
-            write_experiment(patch, Path(storage), name, {seed: [mean, mean + 0.1 * seed] for seed in seeds})
-    for names, shown in ((("low", "high"), "the difference is shown."), (("low", "near"), "the difference is not shown.")):
-        assert run_command("compare", [*names, f"storage={storage}"]) == 0
-        said = capsys.readouterr().out.splitlines()[0]
-        assert said.endswith(shown)
-        page = html.unescape(served.get(f"/compare?of={names[0]}&of={names[1]}").text)
-        assert f"<p>{said}</p>" in page
-    assert "the difference is" not in served.get("/compare?of=low").text  # there is nothing to compare with
 
 
 def test_intervals_of_few_seeds_are_called_alike_on_every_page(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

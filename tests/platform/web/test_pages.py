@@ -66,19 +66,6 @@ def test_a_file_becomes_a_dataset_and_the_doctor_asks(mine: Served) -> None:
     assert mine.get("/datasets/mine/episodes/99").status_code == 404
 
 
-def test_entries_and_columns_are_named(served: Served) -> None:
-    rows = [f"{e},{t},{e},{t % 2},1,0.5" for e in range(N) for t in range(T)]
-    text = "\n".join(["day,room,outside,heats,reward,propensity", *rows])
-    roles = {"day": "episode", "room": "observation", "outside": "observation", "heats": "action"}
-    form = {f"column:{name}": role for name, role in roles.items()}
-    served.post("/datasets", {"name": "heater", "upload": served.upload("heater.csv", text.encode()), **form})
-    assert datasets.open("heater", folder=served.site.datasets).wait(60).state == "READY"
-    page = served.get("/datasets/heater/inspected").text
-    for words in ("observation room", "observation outside", "<td>room, outside</td>", "recorded, as <code>log_prob</code>"):
-        assert words in page
-    assert "observation 0" not in page
-
-
 def test_what_training_makes_up_for_is_in_the_form(served: Served) -> None:
     """A finding leads to the form; what the form has no field for is said there."""
     rows = [f"{e},{t},{1e5 * (e - t)},{t % 3 - 0.5},1" for e in range(N) for t in range(T)]
