@@ -106,10 +106,7 @@ def _busy(text: str) -> AbstractContextManager[Any]:
 def run_command(name: str, arguments: Iterable[str], *, ahead: bool = False) -> int:
     """`d3ray NAME ARGUMENTS`: resolves the config, runs the command, prints what it made.
 
-    Args:
-        name: The command's.
-        arguments: What stands behind it.
-        ahead: Whether what takes long may begin before the settings are known to be right (`JobConfig.ahead`).
+    `ahead`: what takes long may begin before the settings are known to be right (`JobConfig.ahead`).
 
     Returns:
         The exit status: 0, 1 where the command says that a part of it failed, 2 for input that the user can mend (one sentence on
