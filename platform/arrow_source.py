@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -41,61 +41,12 @@ class Part:
         return int(self.steps.sum())
 
 
-class TransitionSource(Datasource):
-    """Transitions of a dataset folder: one row a step, closing rows folded into `next_observation`.
+class _Transitions(Datasource):
+    """Transitions of so many episodes' steps, as Ray Data plans to read them."""
 
-    Columns are `episode`, `step`, those of the dataset but `closing`, `next_observation` (or one `next_observation/KEY` each),
-    `next_action_mask` where there are masks, and `next_recorded`, which is false where an episode's final observation is missing:
-    there `next_observation` repeats the last one.
-
-    Args:
-        folder: the open folder.
-        episodes: of it, all or some, in the order of their rows.
-    """
-
-    def __init__(self, folder: Folder, episodes: Episodes) -> None:
+    def __init__(self, kinds: Kinds, steps: np.ndarray) -> None:
         super().__init__()
-        self._rows = folder.shards()
-        self._parts = list(parts_of(self._rows.first_row, episodes))
-
-    def get_name(self) -> str:
-        return "Transitions"
-
-    def estimate_inmemory_data_size(self) -> int:
-        return row_bytes(self._rows.kinds) * sum(part.n_transitions for part in self._parts)
-
-    @property
-    def n_blocks(self) -> int:
-        """Tasks that are worth it: one a shard, and one for each 64 MiB."""
-        return max(len(self._parts), -(-self.estimate_inmemory_data_size() // _BLOCK_BYTES))
-
-    def get_read_tasks(self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None) -> list[ReadTask]:
-        """One task a shard, or more where shards are fewer than `parallelism` and have several episodes."""
-        del data_context
-        each = max(1, -(-sum(part.n_transitions for part in self._parts) // max(parallelism, 1)))
-        tasks: list[ReadTask] = []
-        for part in (piece for whole in self._parts for piece in _cut(whole, each)):
-            metadata = BlockMetadata(
-                num_rows=part.n_transitions,
-                size_bytes=part.n_transitions * row_bytes(self._rows.kinds),
-                input_files=(self._rows.shards[part.shard].file,),
-                exec_stats=None,
-            )
-            read = partial(_read, self._rows, part)
-            tasks.append(ReadTask(read, metadata, per_task_row_limit=per_task_row_limit))
-        return tasks
-
-
-class DerivedSource(Datasource):
-    """Transitions of a dataset that is worked out of folders, as `TransitionSource` has them; a task works out its own episodes.
-
-    Args:
-        dataset: none of it in memory only.
-    """
-
-    def __init__(self, dataset: Dataset) -> None:
-        super().__init__()
-        self._tables, self._kinds, self._steps = dataset.tables(), dataset.kinds, dataset.episodes.steps
+        self._kinds, self._steps = kinds, steps
 
     def get_name(self) -> str:
         return "Transitions"
@@ -108,20 +59,63 @@ class DerivedSource(Datasource):
         """Tasks that are worth it: one for each 64 MiB."""
         return -(-self.estimate_inmemory_data_size() // _BLOCK_BYTES)
 
+    def _task(self, read: Callable[[], Iterator[Any]], n: int, limit: int | None, file: str | None = None) -> ReadTask:
+        files = (file,) if file else None
+        metadata = BlockMetadata(num_rows=n, size_bytes=n * row_bytes(self._kinds), input_files=files, exec_stats=None)
+        return ReadTask(read, metadata, per_task_row_limit=limit)
+
+
+class TransitionSource(_Transitions):
+    """Transitions of a dataset folder: one row a step, closing rows folded into `next_observation`.
+
+    Columns are `episode`, `step`, those of the dataset but `closing`, `next_observation` (or one `next_observation/KEY` each),
+    `next_action_mask` where there are masks, and `next_recorded`, which is false where an episode's final observation is missing:
+    there `next_observation` repeats the last one.
+
+    Args:
+        folder: the open folder.
+        episodes: of it, all or some, in the order of their rows.
+    """
+
+    def __init__(self, folder: Folder, episodes: Episodes) -> None:
+        super().__init__((rows := folder.shards()).kinds, episodes.steps)
+        self._rows, self._parts = rows, list(parts_of(rows.first_row, episodes))
+
+    @property
+    def n_blocks(self) -> int:
+        """Tasks that are worth it: one a shard, and one for each 64 MiB."""
+        return max(len(self._parts), super().n_blocks)
+
+    def get_read_tasks(self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None) -> list[ReadTask]:
+        """One task a shard, or more where shards are fewer than `parallelism` and have several episodes."""
+        each = max(1, -(-int(self._steps.sum()) // max(parallelism, 1)))
+        pieces = [piece for whole in self._parts for piece in _cut(whole, each)]
+        files = [self._rows.shards[piece.shard].file for piece in pieces]
+        reads = [partial(_read, self._rows, piece) for piece in pieces]
+        return [
+            self._task(read, piece.n_transitions, per_task_row_limit, file)
+            for read, piece, file in zip(reads, pieces, files, strict=True)
+        ]
+
+
+class DerivedSource(_Transitions):
+    """Transitions of a dataset that is worked out of folders, as `TransitionSource` has them; a task works out its own episodes."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        super().__init__(dataset.kinds, dataset.episodes.steps)
+        self._tables = dataset.tables()
+
     def get_read_tasks(self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None) -> list[ReadTask]:
         """As many tasks as are asked for, of about as many transitions each, where there are episodes enough."""
-        del data_context
         ends = np.cumsum(self._steps)
         group = (ends - self._steps) // max(1, -(-int(ends[-1]) // max(parallelism, 1)))
         cuts = [0, *(np.flatnonzero(np.diff(group)) + 1).tolist(), len(ends)]
-        tasks: list[ReadTask] = []
-        for start, stop in pairwise(cuts):
-            n = int(self._steps[start:stop].sum())
-            size = n * row_bytes(self._kinds)
-            metadata = BlockMetadata(num_rows=n, size_bytes=size, input_files=None, exec_stats=None)
-            read = partial(_read_derived, self._tables, self._kinds, start, stop)
-            tasks.append(ReadTask(read, metadata, per_task_row_limit=per_task_row_limit))
-        return tasks
+        return [
+            self._task(
+                partial(_read_derived, self._tables, self._kinds, *pair), int(self._steps[slice(*pair)].sum()), per_task_row_limit
+            )
+            for pair in pairwise(cuts)
+        ]
 
 
 def _read_derived(tables: StepTables, kinds: Kinds, start: int, stop: int) -> Iterator[Any]:

@@ -15,11 +15,7 @@ _ALONE = "environment:"  # what the place of an environment begins with
 
 
 class Playground:
-    """An environment in a dataset's place: nothing was recorded, everything is collected while training.
-
-    Args:
-        environment: Which.
-    """
+    """An environment in a dataset's place: nothing was recorded, everything is collected while training."""
 
     n_transitions = n_episodes = 0
 

@@ -57,10 +57,7 @@ class Training(tune.Trainable):
     def setup(self, config: dict[str, Any], places: Mapping[str, str] | None = None, trials: Folder | None = None) -> None:
         """Sets up the trial; one with a folder of its own begins, or goes on from its newest checkpoint, with its first step.
 
-        Args:
-            config: A user's Tuner's, or the driver's.
-            places: Datasets' places that hold credentials, by what stands in the config in their stead, which Tune keeps in files.
-            trials: Where the driver's trials have their folders, with credentials where there are some.
+        `places` and `trials`, the driver's, have credentials that Tune's own files must not have.
         """
         self._places, self._trials = places or {}, trials
         self._before: TrialRun | None = None

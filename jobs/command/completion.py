@@ -64,11 +64,9 @@ complete -c d3ray -a '(D3RAY_COMPLETE=(commandline -cp | string collect) d3ray 2
 
 
 def answer(line: str, breaks: str = "") -> list[str]:
-    """The words that may stand where a line ends.
+    """The words that may stand where a line, from the command to the cursor, ends.
 
-    Args:
-        line: from the command to the cursor.
-        breaks: characters at which the shell begins a new word: of words that have some, only what comes after the last is given.
+    Of words that have some of `breaks`, at which the shell begins a new one, only what comes after the last is given.
     """
     try:
         words = shlex.split(line)

@@ -47,12 +47,7 @@ class Report:
 
 
 def look(storage: str | None, mark: str) -> Seen:
-    """Runs on a node, in a task that holds nothing.
-
-    Args:
-        storage: Folder or URI.
-        mark: Of the file that the head has written there.
-    """
+    """Runs on a node, in a task that holds nothing; the head has written the file `mark` to the storage."""
     every = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}  # Ray hides them from such a task
     every["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     command = [sys.executable, "-m", "d3ray.platform.cluster.gpus"]
@@ -82,9 +77,7 @@ def try_storage(storage: str, mark: str) -> str:
 def inspect(storage: str | None, wanted: Mapping[str, float]) -> Report:
     """Looks at every node of the cluster that this process is in, and at what its driver alone needs.
 
-    Args:
-        storage: Folder or URI of the results; None: none is looked at.
-        wanted: `cpu` and `gpu` of a trial.
+    `storage` None: none is looked at; `wanted` are `cpu` and `gpu` of a trial.
     """
     import ray
     from ray.exceptions import GetTimeoutError, RayError

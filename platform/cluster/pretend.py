@@ -67,11 +67,7 @@ class Staged:
 
     @classmethod
     def of(cls, file: ClusterFile, nodes: Mapping[str, Mapping[str, float]] | None = None) -> Staged:
-        """Of a file.
-
-        Args:
-            file: It.
-            nodes: Resources by node type, where the file leaves them to the cloud and that cannot be asked from here.
+        """Of a file; `nodes` say what it leaves to a cloud that cannot be asked from here.
 
         Raises:
             ConfigError: its machines are always there, or nobody knows what the nodes of a type have.

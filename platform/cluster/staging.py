@@ -116,15 +116,9 @@ def _as_package(module: Path, folder: Path) -> Path:
 
 
 def stage_package(folder: Path, files: Mapping[str, bytes] | None = None, secrets: Mapping[str, str] | None = None) -> Path:
-    """Copies the four floors, code and data files, to `folder/d3ray`; nothing else that lies beside them in a checkout.
+    """Copies the four floors, code and data files, to `folder/d3ray`, from where they can be imported.
 
-    Args:
-        folder: an existing folder.
-        files: further files by name; they are found again as `d3ray:submitted/NAME`.
-        secrets: environment variables for `load_secrets`, in a file that only its owner can read, here and on the nodes.
-
-    Returns:
-        The copy, a package that can be imported from `folder`.
+    `files` are found again as `d3ray:submitted/NAME`; `secrets` are for `load_secrets`, in a file that only its owner reads.
     """
     target = folder / "d3ray"
     target.mkdir()

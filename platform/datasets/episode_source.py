@@ -15,11 +15,9 @@ from .parts import PART_BYTES, Part, check_same_columns
 
 
 class EpisodeSource(Datasource):
-    """Parts in order, some at a time in each task; see `packed.pack` for the rows.
+    """Parts in order, some at a time in each of `at_least` tasks; see `packed.pack` for the rows.
 
-    Args:
-        parts: what to read; the column `episode/part` says of which one a row is.
-        at_least: tasks, where there are parts enough.
+    The column `episode/part` says of which part a row is.
     """
 
     def __init__(self, parts: Sequence[Part], at_least: int = 1) -> None:

@@ -15,11 +15,7 @@ _SECONDS_BETWEEN = 10.0  # two writes; so much is forgotten at most when the dri
 class Spent:
     """Time during which trials run, and time of the GPUs that they hold. What writes raises StorageError.
 
-    Args:
-        folder: The experiment's.
-        limits: What it may spend before nothing new begins; None: whatever it wants.
-        clock: Seconds since some moment.
-        time_limit: Seconds after which what runs is to end too; None: it goes on to its end.
+    `limits` say when nothing new begins, `time_limit` after how many seconds what runs is to end too.
 
     Attributes:
         seconds: In which at least one trial ran.

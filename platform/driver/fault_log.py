@@ -14,11 +14,7 @@ _LOGGERS = ("ray.tune.execution.tune_controller", "ray.tune.tune")
 
 
 class FaultLog(logging.Filter):
-    """As a context takes deaths of workers out of what Tune's loggers print. Whatever else they say is printed as ever.
-
-    Args:
-        folder: Of the experiment, where `faults.log` comes to lie. What cannot be written there is printed.
-    """
+    """Takes deaths of workers out of what Tune's loggers print, as a context; what cannot be written to `faults.log` is printed."""
 
     def __init__(self, folder: Folder) -> None:
         super().__init__()

@@ -19,13 +19,7 @@ from ...data.errors import D3rayError, StorageError
 class Guard(tune.Callback):
     """Keeps the first error of the parts that it stands before, and raises it where Tune passes errors on.
 
-    As a context it raises what was kept, however Tune ended; and a full disk under Tune's own notes as a StorageError.
-
-    Args:
-        place: Where Tune keeps its notes, for a message.
-
-    Attributes:
-        error: What was raised first; afterwards nothing is called any more.
+    As a context it raises what was kept, however Tune ended; and a full disk under Tune's own notes, at `place`, as a StorageError.
     """
 
     def __init__(self, place: str) -> None:

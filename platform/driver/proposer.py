@@ -25,12 +25,7 @@ class Proposer(Protocol):
 
 
 class Listed:
-    """The proposer of trials that are known beforehand: those that are not settled, in order.
-
-    Args:
-        trials: All of them.
-        is_over: Whether no other is to begin, as where a budget is spent.
-    """
+    """Proposes trials that are known beforehand: those that are not settled, in order, until `is_over`."""
 
     def __init__(self, trials: Iterable[Trial], is_over: Callable[[], bool] = lambda: False) -> None:
         self._left, self._is_over = [trial for trial in trials if not trial.is_settled], is_over

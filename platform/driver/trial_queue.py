@@ -66,9 +66,8 @@ class TrialQueue(TuneSearcher):
 
     Args:
         proposer: Who is asked.
-        config: What a trial's worker is told, as JSON.
-        take_turns: Whether trials wait for one another, as those of a population do: then all are out at once, and Tune has more
-            than run.
+        config: Gives what a trial's worker is told, as JSON.
+        take_turns: Whether trials wait for one another, as those of a population do: then all are out at once.
         grow_to: See `most_out`.
         max_concurrent: Trials that may be out at once, whatever there is room for; None: no limit.
         spent: Counts what trials take.
@@ -223,17 +222,7 @@ class TrialQueue(TuneSearcher):
 
 
 class Watch(tune.Callback):
-    """Keeps a `Progress`, and settles the trials whose workers could not.
-
-    Args:
-        queue: That gives Tune its trials.
-        experiment: Theirs.
-        progress: What is kept.
-        tell: Called with it whenever it changed.
-        deaths: What workers die of.
-        spent: Says whether the experiment's time is up.
-        time_limit: The experiment's, in seconds.
-    """
+    """Keeps a `Progress`, calls `tell` whenever it changed, and settles the trials whose workers could not."""
 
     def __init__(
         self,

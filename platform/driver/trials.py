@@ -45,13 +45,7 @@ def run_trials(
 ) -> None:
     """Runs what the proposer gives, until it has nothing more. Every trial that was given is settled afterwards.
 
-    Args:
-        experiment: Whose folder Tune may keep its notes in.
-        proposer: What to run.
-        work: What workers are told, the scheduler, and how many trials there may be at a time.
-        on_progress: Called after epochs.
-        spent: What it has spent; None: nobody counts that.
-        started: Called with each trial before it is handed to Tune.
+    `on_progress` is called after epochs, `started` with each trial before it is handed to Tune.
 
     Raises:
         StorageError: something could not be written, as on a full disk, where a trial could not even say why it failed.

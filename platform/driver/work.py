@@ -66,12 +66,7 @@ class Work:
         return replace(self, config=self.config.model_copy(update={"seeds_per_trial": seeds_per_trial}))
 
     def told(self, trial: Trial, *, in_full: bool = False) -> dict[str, Any]:
-        """What the worker of a trial is told: JSON.
-
-        Args:
-            trial: Which.
-            in_full: Whether places have the credentials of this command, which no file may hold.
-        """
+        """What the worker of a trial is told, JSON; `in_full` with the credentials of this command, which no file may hold."""
         told = {**trial_config(self.config, trial), **self.also}
         if not in_full:
             return told

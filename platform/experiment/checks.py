@@ -52,10 +52,7 @@ def describe_dataset(dataset: Data, place: str) -> dict[str, Any]:
 def check_data(config: ExperimentConfig, dataset: Data, objective: str | None = None) -> None:
     """Raises before any work what a trial would raise in its first second, or after its first evaluation.
 
-    Args:
-        config: What is trained.
-        dataset: On what.
-        objective: The metric by which a sweep compares.
+    `objective` is the metric by which a sweep compares.
     """
     algorithm = config.make_algorithm(config.seeds[0])
     check_learning(algorithm, dataset, config.evaluation, config.online)

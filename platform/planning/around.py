@@ -33,10 +33,7 @@ class Tracked:
 def tracked(storage: str, experiment: Experiment, trials: Sequence[Trial]) -> Tracked:
     """Measures it by doing it with a database of its own. A server's answers may take longer; a plan leaves no trace there.
 
-    Args:
-        storage: Where the experiment would lie; a database that is there need not be created.
-        experiment: A rehearsal's.
-        trials: Of it. Inside their folders lie those that the probe has measured; the first of them that has ended is delivered.
+    In the folders of `trials`, a rehearsal's, lie those that the probe has measured; the first of them that has ended is delivered.
     """
     place = Folder(storage).local
     is_there = bool(os.environ.get("MLFLOW_TRACKING_URI")) or (place is not None and (place / "mlflow.db").exists())

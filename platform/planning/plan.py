@@ -177,13 +177,7 @@ def timetable(each: Sequence[float], n: int | None, slots: int, *, first: float 
 
 
 def trial_seconds(one: Measured, config: Mapping[str, Any], left: int | None = None) -> float:
-    """Seconds of a trial in a process that is there.
-
-    Args:
-        one: What its kind takes.
-        config: What its worker is told.
-        left: Gradient steps left to do; None: all.
-    """
+    """Seconds of a trial in a process that is there, with `left` gradient steps to do, or all."""
     steps, evaluation = config["n_steps"] if left is None else left, config["evaluation"]
     evaluations = math.ceil(steps / (evaluation["every"] or config["n_steps_per_epoch"])) if evaluation else 0
     commits = math.ceil(steps / (config["checkpoint"]["every"] or config["n_steps_per_epoch"]))
@@ -192,13 +186,7 @@ def trial_seconds(one: Measured, config: Mapping[str, Any], left: int | None = N
 
 
 def disk(one: Measured, config: Mapping[str, Any], *, tracked: bool) -> dict[str, float]:
-    """Bytes that a trial leaves, but for its runs in MLflow; see `around.tracked`.
-
-    Args:
-        one: What its kind takes.
-        config: What its worker is told.
-        tracked: Whether MLflow's database lies in the storage too.
-    """
+    """Bytes that a trial leaves, but for its runs in MLflow (see `around.tracked`), whose database may lie in the storage too."""
     rows, checkpoint = math.ceil(config["n_steps"] / config["n_steps_per_epoch"]), config["checkpoint"]
     commits = math.ceil(config["n_steps"] / (checkpoint["every"] or config["n_steps_per_epoch"]))
     kept = min(checkpoint["keep"], commits) + bool(checkpoint["best"])  # the best: one of each seed, unstacked

@@ -40,13 +40,7 @@ def hidden_folder(place: str) -> Generator[Folder]:
 
 
 def proposed(work: Work, experiment: Experiment, most: int) -> tuple[list[Trial], bool]:
-    """The trials that would come first, and whether there are no others.
-
-    Args:
-        work: Whose.
-        experiment: Where they are created.
-        most: As many as are wanted.
-    """
+    """The trials that would come first, at most so many, created in `experiment`; and whether there are no others."""
     proposer, trials = work.propose(experiment, Spent(experiment.folder, None)), list[Trial]()
     while len(trials) < most:
         try:

@@ -92,13 +92,7 @@ class RllibAlgorithm:
         return self.settings
 
     def for_run(self, seed: int, dataset: Data, environment: str | Environment | None) -> RllibAlgorithm:
-        """The same algorithm, unfitted, with a seed and with what it learns from.
-
-        Args:
-            seed: Of the run.
-            dataset: What it learns from, or where.
-            environment: Where it learns; None for algorithms that learn from a dataset.
-        """
+        """The same algorithm, unfitted, with a seed and what it learns from: a dataset, or an environment."""
         other = copy.copy(self)
         other.seed, other.dataset, other.environment = seed, dataset, environment
         other.step = other.environment_steps = 0

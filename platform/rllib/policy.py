@@ -105,12 +105,7 @@ class RllibPolicyModule(nn.Module):
 
 
 class RllibPolicy:
-    """A policy without memory, over NumPy arrays.
-
-    Args:
-        module: What acts.
-        device: Where it lies.
-    """
+    """A policy without memory, over NumPy arrays."""
 
     def __init__(self, module: RllibPolicyModule, device: torch.device) -> None:
         self.module, self.spec, self.device = module, module.spec, device

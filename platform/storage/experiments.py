@@ -207,8 +207,7 @@ class Experiment:
     def cancel(self, time_limit: float | None = None) -> None:
         """Asks whoever runs it to stop: what was begun commits its epoch, and a resume goes on from there. Raises StorageError.
 
-        Args:
-            time_limit: The experiment's, in seconds, where that was met: then what was begun has finished.
+        Where the experiment's `time_limit` was met, in seconds, what was begun has finished.
         """
         about = {"host": socket.gethostname(), "time": time.time()}
         self.folder.write_json(_CANCELLED, about if time_limit is None else {**about, "time_limit": time_limit})

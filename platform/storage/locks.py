@@ -17,12 +17,7 @@ _LOOK_SECONDS = 0.2  # whoever only asks whether a lock is free holds it for som
 
 
 class Lock:
-    """One holder of a folder at a time: a file lock, which a dead process gives up; in an object store a `Lease`, which is renewed.
-
-    Args:
-        folder: Which.
-        clock: Of a lease; None: the machine's.
-    """
+    """One holder of a folder at a time: by a file lock, which a dead process gives up; in an object store by a `Lease`."""
 
     def __init__(self, folder: Folder, clock: Clock | None = None) -> None:
         self.folder, self.held = folder, False

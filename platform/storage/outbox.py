@@ -33,11 +33,7 @@ class Line(NamedTuple):
 
 
 class Outbox:
-    """The writing end, for one seed of a trial.
-
-    Args:
-        folder: Of the seed's parts.
-    """
+    """The writing end, for one seed of a trial."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
@@ -45,11 +41,7 @@ class Outbox:
         self._lines: list[Line] = []
 
     def begin(self, committed: int) -> None:
-        """Goes on after a checkpoint: parts beyond `committed`, which no checkpoint stands for, are deleted.
-
-        Args:
-            committed: The newest step that may have been delivered, -1 where there is none.
-        """
+        """Goes on after step `committed` (-1: none): parts beyond it, which no checkpoint stands for, are deleted."""
         steps = part_steps(self.folder)
         self.folder.delete(_name(step) for step in steps if step > committed)
         self.last = max((step for step in steps if step <= committed), default=-1)

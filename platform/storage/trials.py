@@ -184,11 +184,7 @@ class Trial:
             self.settle(changed)
 
     def allow(self, time_limits: Mapping[str, float | None]) -> None:
-        """Opens it again where a time limit ended it that is larger now.
-
-        Args:
-            time_limits: Seconds that there are now, of the `trial` and of the `experiment`; None: no limit.
-        """
+        """Opens it again where a time limit ended it that is larger now, or gone: the `trial`'s, the `experiment`'s."""
         met = next((about["time_limit"] for about in self.status.values() if "time_limit" in about), {})
         if met and all((now := time_limits[kind]) is None or now > seconds for kind, seconds in met.items()):
             self._deliver_end_anew()

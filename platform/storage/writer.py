@@ -23,15 +23,7 @@ class FencedError(StorageError):
 
 
 class Writer:
-    """The one worker that may write a trial's folder, until another begins.
-
-    Args:
-        trial: Whose.
-        machine: On which it runs, in words.
-
-    Attributes:
-        attempt: How often this trial was begun, this time included.
-    """
+    """The one worker that may write a trial's folder, until another begins; `attempt` counts them, this one included."""
 
     def __init__(self, trial: Trial, machine: str = "") -> None:
         self.trial = trial

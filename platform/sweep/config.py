@@ -137,11 +137,7 @@ class SweepConfig(ExperimentConfig):
         return found
 
     def max_configurations(self, end: int | None) -> int | None:
-        """The most configurations that there may be; None: no limit.
-
-        Args:
-            end: How many the searcher has at most; None: no end of them.
-        """
+        """The most configurations that there may be, of a searcher that has `end` at most; None: no limit."""
         asked = self.budget.configurations
         if isinstance(self.scheduler, PBT) and self.scheduler.population is not None:
             asked = self.scheduler.population

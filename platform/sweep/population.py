@@ -28,11 +28,7 @@ from .spaces import Space
 
 
 class Folders:
-    """The folders of Tune's trials, each opened once.
-
-    Args:
-        experiment: Whose trials; Tune's notes of them have no credentials.
-    """
+    """The folders of Tune's trials, each opened once; Tune's notes of them have no credentials."""
 
     def __init__(self, experiment: Experiment) -> None:
         self._trials = experiment.folder / "trials"
@@ -54,15 +50,9 @@ class _Member:
 
 
 class Population(FIFOScheduler):
-    """The trials of a sweep as one population.
+    """The trials of a sweep as one population of `size` members, those of earlier runs among them.
 
-    Args:
-        chosen: Shares, probabilities and factors.
-        interval: Gradient steps between two looks at a trial.
-        objective: What makes a trial's result of its seeds' metrics; `direction` says which is better.
-        spaces: Of the coefficients that change, by the algorithm's name for them.
-        experiment: Whose trials; those of earlier runs are members too.
-        size: How many members there will be.
+    Looks at a trial are `interval` gradient steps apart; `spaces` are of the coefficients that change, by the algorithm's name.
     """
 
     takes_turns = True  # more members than slots: none may move before all are measured

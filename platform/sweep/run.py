@@ -37,16 +37,7 @@ _CHECKED = 100  # configurations that are built before anything runs, where they
 
 
 class Search:
-    """The proposer of a sweep.
-
-    Args:
-        config: What to search.
-        experiment: Whose trials.
-        datasets: The description of each dataset by place.
-        searcher: Who proposes configurations.
-        spent: What was spent so far.
-        groups: Seeds of each trial of a configuration; None: as the config says.
-    """
+    """The proposer of a sweep; `datasets` are described by place, `groups` are the seeds of each trial of a configuration."""
 
     def __init__(
         self,
@@ -158,17 +149,7 @@ def run_sweep(
 ) -> Results:
     """Searches until the budget is spent or there is nothing more to try.
 
-    Args:
-        config: What to search.
-        resume: Go on with a sweep of that name in that storage; its budget may be larger now, and its steps as for
-            `run_experiment`.
-        replace: Delete it and begin anew.
-        trial: As for `run_experiment`.
-        on_progress: Called in this process after epochs.
-
-    Raises:
-        ConfigError, DataError, StorageError: before any work, for what cannot be used, reached or seen.
-        KeyboardInterrupt: after Ctrl-C; what was committed is kept, and runs are marked KILLED.
+    Arguments and errors are `run_experiment`'s; a sweep that goes on may have a larger budget.
     """
     if trial is not None and config.scheduler.name == "pbt":
         raise ConfigError("The trials of a population go on together: leave the trial out.")

@@ -43,9 +43,6 @@ def make_scheduler(
         objective: What they are compared by.
         spaces: Of the settings that population based training changes, by the algorithm's name for them.
         population: How many trials there will be, where `chosen` does not say it.
-
-    Raises:
-        StorageError: results cannot be read.
     """
     match chosen:
         case ASHA():
@@ -89,14 +86,7 @@ class _Member(NamedTuple):
 
 
 class Stopping(FIFOScheduler):
-    """ASHA or the median rule: stops become notes in trials' folders.
-
-    Args:
-        name: For reasons.
-        rule: Ray's, which decides.
-        objective: What makes a trial's result of its seeds' metrics.
-        experiment: Whose trials.
-    """
+    """ASHA or the median rule, as Ray's `rule` decides: stops become notes in trials' folders."""
 
     def __init__(self, name: str, rule: TrialScheduler, objective: Objective, experiment: Experiment) -> None:
         super().__init__()

@@ -47,17 +47,17 @@ class Space:
 
     def encoded(self, value: Any) -> int | float | None:
         """A value as libraries know it: its index where values can be counted; None: it lies outside."""
-        if self.values is None:
+        if (values := self.values) is None:
             return value if _is_number(value) and self.low <= value <= self.high else None
-        if isinstance(self.values, range):
-            return self.values.index(value) if type(value) is int and value in self.values else None
+        if isinstance(values, range):
+            return values.index(value) if type(value) is int and value in values else None
         if self.is_choice:
-            return next((i for i, one in enumerate(self.values) if key_of(one) == key_of(value)), None)
+            return next((i for i, one in enumerate(values) if key_of(one) == key_of(value)), None)
         if not _is_number(value):
             return None
-        after = min(bisect.bisect_left(self.values, value), len(self.values) - 1)
-        near = min((max(after - 1, 0), after), key=lambda i: abs(self.values[i] - value))
-        return near if math.isclose(self.values[near], value, abs_tol=1e-9) else None
+        after = min(bisect.bisect_left(values, value), len(values) - 1)
+        near = min((max(after - 1, 0), after), key=lambda i: abs(values[i] - value))
+        return near if math.isclose(values[near], value, abs_tol=1e-9) else None
 
     def decoded(self, code: Any) -> Any:
         """The value that is meant by a library's answer."""

@@ -30,12 +30,7 @@ _Key = tuple[str, int]  # a trial's identity and a seed
 
 
 class MetricFiles:
-    """Keeps the files of an experiment as its outboxes are; for one thread.
-
-    Args:
-        experiment: Whose.
-        kinds: Which are asked for.
-    """
+    """Keeps the files of an experiment as its outboxes are; for one thread."""
 
     def __init__(self, experiment: Experiment, kinds: Sequence[Kind]) -> None:
         self._folder, self._kinds = experiment.folder, tuple(kinds)

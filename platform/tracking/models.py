@@ -39,12 +39,6 @@ def register(tracking: Tracking, experiment: Experiment, trials: Sequence[Trial]
     """Registers the policies of the best configuration's finished seeds, and says on the parent run which they are.
 
     Where trials learned from several datasets, whose scores do not compare, there is a model for each: `EXPERIMENT-DATASET`.
-
-    Args:
-        tracking: Where.
-        experiment: Whose name the model has.
-        trials: All of them.
-        parent: The parent run.
     """
     objective, by_name = objective_of(experiment.configuration), {trial.identity: trial for trial in trials}
     several = len({trial.dataset["name"] for trial in trials}) > 1

@@ -109,12 +109,7 @@ def _of_model(client: Any, model: Any, candidate: str, champion: str | None) -> 
 
 
 def rollback(name: str, *, tracking: str | None = None, storage: str = "./d3ray_results") -> Rollback:
-    """Gives the alias `champion` back to the version that had it before.
-
-    Args:
-        name: Of the model.
-        tracking: As for `promote`.
-        storage: As for `promote`.
+    """Gives the alias `champion` back to the version that had it before; `tracking` and `storage` as for `promote`.
 
     Raises:
         ConfigError: there is no such model.

@@ -42,12 +42,7 @@ class Member(Protocol):
 
 
 class InTurn:
-    """Seeds that train one after another, an epoch each, each with its own random numbers.
-
-    Args:
-        algorithm: What they train, unfitted.
-        members: One a seed, in the order of the seeds.
-    """
+    """Seeds that train one after another, an epoch each, each with its own random numbers: `members` are one a seed."""
 
     def __init__(self, algorithm: Algorithm, members: Sequence[Member]) -> None:
         self.algorithm, self.members = algorithm, list(members)

@@ -19,12 +19,7 @@ from .actors import RayActors
 class OnlineMember:
     """An algorithm, the environments in which it learns, and what it remembers of them.
 
-    Args:
-        algorithm: Unfitted, with its seed.
-        environment: Where it learns.
-        dataset: What it draws from beside its own experience; None: nothing.
-        online: How acting and learning alternate.
-        actors: Where it acts; None: in this process.
+    It draws from `dataset` too, where there is one, and acts in `actors`, or in this process where there are none.
     """
 
     def __init__(

@@ -19,11 +19,7 @@ _opened: dict[str, Data] = {}
 
 
 def open_dataset(place: str, *, mapped: bool = True) -> Data:
-    """A dataset, opened once in a worker, whichever trials it runs after one another.
-
-    Args:
-        place: Where it lies.
-        mapped: Whether its columns are mapped now; false: a trial streams it.
+    """A dataset, opened once in a worker, whichever trials it runs after one another; one that is streamed is not `mapped`.
 
     Raises:
         DataError: this machine cannot see it.
@@ -55,12 +51,7 @@ def in_memory(dataset: Dataset) -> Dataset:
 
 
 def check_recorded(dataset: Data, recorded: Mapping[str, Any]) -> None:
-    """Raises DataError where a dataset that this machine has opened is not the one that a trial was begun with.
-
-    Args:
-        dataset: What this machine has.
-        recorded: What the trial says of its data: `name`, `fingerprint`.
-    """
+    """Raises DataError where a dataset that this machine has opened is not the one that a trial was begun with."""
     if dataset.fingerprint != recorded["fingerprint"]:
         both = f"fingerprints {dataset.fingerprint[:12]} and {recorded['fingerprint'][:12]}"
         raise DataError(

@@ -48,11 +48,7 @@ class PeerDiedError(D3rayError, RuntimeError):
 
 
 class RayPeers:
-    """Ranks 1 to n - 1 of a trial; this process is rank 0.
-
-    Args:
-        config: The trial's.
-    """
+    """Ranks 1 to n - 1 of a trial; this process is rank 0."""
 
     def __init__(self, config: TrialConfig) -> None:
         import ray

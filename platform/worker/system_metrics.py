@@ -23,12 +23,7 @@ _SECONDS = 2.0  # between samples of what the driver only tells of the present m
 
 
 class SystemMetrics:
-    """Measures since it was made, or last asked.
-
-    Args:
-        utilisation: The use of GPU `k` now, in percent; None: what the driver says, where it can be asked.
-        seconds: Between its samples.
-    """
+    """Measures since it was made, or last asked; `utilisation` of GPU `k` is in percent, None: what the driver says."""
 
     def __init__(self, utilisation: Callable[[int], float] | None = None, seconds: float = _SECONDS) -> None:
         self._process = psutil.Process()

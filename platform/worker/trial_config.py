@@ -49,12 +49,7 @@ class TrialConfig(Config):
 
 
 def trial_config(config: ExperimentConfig, trial: Trial) -> dict[str, Any]:
-    """What the worker of a trial is told: JSON, without credentials. What decides the trial's results its folder says.
-
-    Args:
-        config: The experiment's, which says the rest.
-        trial: Which.
-    """
+    """What the worker of a trial is told: JSON, without credentials. What decides the trial's results its folder says."""
     decided, gpu, needed = trial.configuration, config.resources.gpu, trial.folder.read_json(_SHARE)
     if needed is not None:
         gpu = max(float(gpu), needed["gpu"])
@@ -100,24 +95,16 @@ def program(config: Mapping[str, Any]) -> str:
 def too_little(gpu: str, n_seeds: int, algorithm: Mapping[str, Any], lacking: str | None) -> str:
     """A clause that a GPU, as "a whole GPU", has too little memory for a trial, and what to lower.
 
-    Args:
-        gpu: What the trial had.
-        n_seeds: Of the trial.
-        algorithm: Its settings.
-        lacking: What a `GpuTooSmallError` says: no batch is so small that networks would fit; None: they did.
+    `lacking` is what a `GpuTooSmallError` says: no batch is so small that networks would fit; None: they did.
     """
     why = "" if lacking is None else f", for {lacking}"
     return f"{gpu} has too little memory for it{why}: {what_to_lower(n_seeds, algorithm, networks=lacking is not None)}"
 
 
 def what_to_lower(n_seeds: int, algorithm: Mapping[str, Any], stack: str = "seeds_per_trial", *, networks: bool = False) -> str:
-    """What a user may lower where a trial runs out of memory.
+    """What a user may lower where a trial runs out of memory: `stack` says how many seeds it has.
 
-    Args:
-        n_seeds: Of the trial.
-        algorithm: Its settings.
-        stack: What says how many seeds it has.
-        networks: Whether its networks alone do not fit, whatever the batch.
+    `networks`: whether its networks alone do not fit, whatever the batch.
     """
     batch = algorithm.get("batch_size")
     cures = [f"{stack} ({n_seeds} seeds are stacked)"] * (n_seeds > 1)
