@@ -45,7 +45,7 @@ class OnnxModel:
         self._noise = next(port for port in about["noise_inputs"] if port["name"] == NOISE)
 
     def predict(self, x: Any, action: Any, with_variance: bool = False) -> tuple[np.ndarray, ...]:
-        """As `ProbabilisticEnsemble.predict`: the means over members of next observation and reward, and how uncertain they are."""
+        """Give means over members of next observation and reward, and their variance where asked, as the ensemble's predict."""
         inputs, single = self.inputs(x, action)
         found = self.run(inputs)
         names = (*OUTPUTS[:2], *((VARIANCE,) if with_variance else ()))
@@ -66,7 +66,7 @@ class OnnxModel:
         return tuple(part[0] if single else part for part in told)  # pyright: ignore[reportReturnType]
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """All outputs by name, at inputs by name in the graph's own types."""
+        """Give all outputs by name, at inputs by name in the graph's own types."""
         found: Any = self._session.run(list(ANSWERS), dict(inputs))
         return dict(zip(ANSWERS, found, strict=True))
 

@@ -150,7 +150,7 @@ class Rollout:
     # ---- state
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
-        """Where acting goes on, the buffer included: arrays by name, and JSON. Rows of the buffer are copied."""
+        """Give where acting goes on, the buffer included: arrays by name, and JSON. Rows of the buffer are copied."""
         arrays = {f"buffer/{name}": array for name, array in self.buffer.state().items()}
         arrays |= {"return": self._return, "length": self._length}
         if self._actions:

@@ -64,7 +64,7 @@ def tiny_dataset(
 def tiny_arrays(
     discrete: bool, n: int = 400, observation_size: int = 5, actions: int = 3, *, cut: bool = False, reach: float = 1.0
 ) -> dict[str, Any]:
-    """What `tiny_dataset` is made of: arguments of `Dataset.from_arrays`."""
+    """Make the arguments of `Dataset.from_arrays` for `tiny_dataset`."""
 
     def draw(name: int, shape: tuple[int, ...]) -> np.ndarray:
         return normal(root_key(name), shape).numpy()
@@ -170,7 +170,7 @@ def maker(algorithm: type[Algorithm], **settings: Any) -> Make:
 
 
 def answers(algorithm: Algorithm) -> dict[str, Callable[[Any], Any]]:
-    """How a trained algorithm answers raw observations: `predict` and `sample_action`.
+    """Give the ways in which a trained algorithm answers raw observations: `predict` and `sample_action`.
 
     One that acts on what came before is asked as at an episode's first step; one that has no policy is asked nothing.
     """
@@ -183,12 +183,12 @@ def answers(algorithm: Algorithm) -> dict[str, Callable[[Any], Any]]:
 
 
 def values_alone(algorithm: Algorithm) -> bool:
-    """Whether a trained algorithm has values of single observations, so that there is `predict_value`."""
+    """Tell whether a trained algorithm has values of single observations, so that there is `predict_value`."""
     return algorithm.learns_values() and not remembers(algorithm.config_)
 
 
 def looks_back(algorithm: Algorithm) -> bool:
-    """Whether a trained algorithm acts on what came before, so that `predict` is refused."""
+    """Tell whether a trained algorithm acts on what came before, so that `predict` is refused."""
     return isinstance(algorithm.wants_, Stretches) or bool(memories(algorithm.ports_))
 
 
