@@ -24,17 +24,8 @@ ANSWERS = (*OUTPUTS, VARIANCE, *(MEMBERS + name for name in OUTPUTS))
 class OnnxModel:
     """A model of the dynamics: raw observations and actions in, what follows out.
 
-    Args:
-        graph: ONNX, as `model.onnx` of a package holds it.
-        about: `model.json` of that package.
-        threads: Of onnxruntime.
-
-    Attributes:
-        about: As given.
-        spec: The spaces.
-
-    Raises:
-        StorageError: onnxruntime cannot read the graph, or it takes other inputs than `about` names.
+    `graph` is `model.onnx` of a package and `about` its `model.json`. Raises StorageError where onnxruntime cannot read the graph,
+    or it takes other inputs than `about` names.
     """
 
     def __init__(self, graph: bytes, about: Mapping[str, Any], threads: int = 1) -> None:

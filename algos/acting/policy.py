@@ -31,13 +31,9 @@ from .plain import plain_array
 class PolicyModule(nn.Module):
     """A greedy policy with its scalers inside: raw observations [B, ...] to raw actions [B, A], or int64 [B].
 
-    Args:
-        algorithm, modules: What acts, and its networks by name.
-        scalers: `action`, and `observation` or `observation/KEY`, as far as there are some.
-        dtype: Of what the networks see.
-        coefficients: Gives the hyper-parameters as they are now.
-        ports: What it takes beside observations.
-        bounds: Smallest and largest raw action [A], to which actions are clipped; None: none leaves its space.
+    `scalers` are `action`, and `observation` or `observation/KEY`, as far as there are some; `dtype` is that of what the networks
+    see; `coefficients` gives the hyper-parameters as they are now; `ports` are what it takes beside observations; and `bounds` the
+    smallest and largest raw action [A], to which actions are clipped (None: none leaves its space).
     """
 
     def __init__(

@@ -38,16 +38,9 @@ class Generated:
     """Transitions of which a share comes from a model, `extra["real"]` [B] being 1 for the data and 0 for the generated.
 
     Rollouts go on from what the model says to the horizon; one whose MDP ends goes on from another observation of the data. The
-    policy acts as it explores by itself: by its draws, where it is stochastic.
-
-    Attributes:
-        page: The algorithm; its policy acts.
-        config: Its checked settings.
-        rollouts: How and how often.
-        transitions: What the algorithm wants.
-        judge: What becomes of rewards and ends, [B] each, given with what members expect; None: they stay as they are.
-        taught: What the algorithm's own model learns from, `extra["model/…"]` of each batch; None: its model is learnt elsewhere.
-        begins: Gradient steps before the first round, whose batches are data alone.
+    policy acts as it explores by itself: by its draws, where it is stochastic. `judge` says what becomes of rewards and ends, [B]
+    each, given with what members expect; None: they stay. `taught` is what the algorithm's own model learns from, as
+    `extra["model/…"]`; None: its model is learnt elsewhere. Before gradient step `begins` batches are data alone.
     """
 
     page: Any = field(repr=False)

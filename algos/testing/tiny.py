@@ -38,17 +38,11 @@ def tiny_dataset(
     masked: Literal["some", "all"] | None = None,
     unheard_of: int = 0,
 ) -> Dataset:
-    """Random transitions in episodes of 1 to 20 steps with every kind of end; the same at every call.
+    """Make random transitions in episodes of 1 to 20 steps with every kind of end; the same at every call.
 
-    Args:
-        discrete: Whether actions are 0, 1, …, else vectors of numbers.
-        n: Transitions.
-        observation_size: Entries of an observation.
-        actions: Entries of an action, or how many actions there are.
-        cut: The same transitions, each an episode of its own: truncated where the episode went on.
-        reach: Continuous actions are in ± this.
-        masked: Whether there is a mask of legal actions: of the one that is taken and half of the others, or of all.
-        unheard_of: So many further actions, which are never legal.
+    `actions` are the entries of an action within ± `reach`, or how many actions there are, and `unheard_of` so many further ones,
+    which are never legal. With `cut` each transition is an episode of its own, truncated where the episode went on. `masked` brings
+    a mask of legal actions: of the one that is taken and half of the others, or of all.
     """
     arrays = tiny_arrays(discrete, n, observation_size, actions, cut=cut, reach=reach)
     if masked is not None or unheard_of:
