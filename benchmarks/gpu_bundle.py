@@ -45,7 +45,7 @@ LEFT_OUT = {  # by package: what is not used of it there
 }
 TRACKED = (
     *("__init__.py", "py.typed", "pyproject.toml", "constraints.txt"),
-    *("algos", "benchmarks", "data", "jobs", "platform", "tests"),
+    *("algos", "benchmarks", "data", "facades", "jobs", "platform", "tests"),
 )
 MANYLINUX = (
     *(f"manylinux_2_{n}_x86_64" for n in range(35, 4, -1)),

@@ -22,8 +22,9 @@ from d3ray.algos.environments.evaluate import evaluate
 from d3ray.algos.model_based.probabilistic_ensemble import ProbabilisticEnsemble
 from d3ray.algos.online.actors import LocalActors
 from d3ray.algos.optimizers import RowOptimizer
-from d3ray.algos.registry import make_algorithm
+from d3ray.algos.registry import algorithm_class, make_algorithm
 from d3ray.algos.stack import Stack
+from d3ray.algos.testing import data_for, maker
 from d3ray.data.dataset import Dataset
 from d3ray.data.sampling import TransitionSampler
 
@@ -49,6 +50,13 @@ class Speed:
         one = make_algorithm(algorithm, seed=0, device=device)
         self.algorithm = one if seeds == 1 else Stack(one, range(seeds))
         self.fit(warm)
+
+    def set_up_tiny(self, page: str) -> None:
+        """A page with tiny networks on tiny data, warm."""
+        make = maker(algorithm_class(page))
+        self.dataset, self.device = data_for(make), "cpu"
+        self.algorithm = make(seed=0)
+        self.fit(100)
 
     def fit(self, n: int) -> dict[str, float]:
         """A whole call of `fit`: draws, updates, metrics."""
@@ -305,6 +313,6 @@ def inside(dataset: str, algorithm: dict[str, Any], n_epochs: int, n_steps_per_e
 
 if __name__ == "__main__":
     speed = Speed()
-    tasks = [getattr(speed, name) for name in ("set_up_fit", "fit", "draw_for_fit", "set_up_draws", "draw")]
+    tasks = [getattr(speed, name) for name in ("set_up_fit", "set_up_tiny", "fit", "draw_for_fit", "set_up_draws", "draw")]
     tasks += [spent, outside, inside, start_ray, learn, learn_online]
     serve({task.__name__: task for task in tasks})

@@ -165,16 +165,6 @@ class Turned(Fixed):
         return np.where(observation[:, 1] == 0, FORWARD, self.action)
 
 
-class Leaning(Fixed):
-    """Pushes CartPole's cart to where x cos α + θ sin α is positive."""
-
-    def __init__(self, angle: float) -> None:
-        self.weights = np.array([np.cos(angle), np.sin(angle)])
-
-    def act(self, observation: np.ndarray) -> np.ndarray:
-        return (observation @ self.weights > 0).astype(np.int64)
-
-
 class Guided(Fixed):
     """Knows the T-maze: it goes forward, and turns to the side that it was shown, which is what it remembers."""
 
@@ -214,16 +204,6 @@ def t_maze_data(n_steps: int = 5_000) -> Dataset:
 
 
 PLAYED = {"half-random": half_random, "t-maze": t_maze_data}  # by the name that studies give them
-
-
-def best_without_memory(episodes: int = 100, seed: int = 0, angles: int = 360) -> dict[str, float]:
-    """By environment, the best mean return of `Turned`, and of `Leaning` at so many angles, in the episodes of an evaluation."""
-    turns = np.linspace(0, 2 * np.pi, angles, endpoint=False)
-    tried = {"TMaze-v0": [Turned(LEFT), Turned(RIGHT)], "PositionCartPole-v0": [Leaning(angle) for angle in turns]}
-    return {
-        name: max(evaluate(policy, name, episodes=episodes, seed=seed, n_envs=20).mean for policy in policies)
-        for name, policies in tried.items()
-    }
 
 
 # ---- environments
@@ -299,8 +279,8 @@ class TMaze(gymnasium.Env[np.ndarray, int]):
 class Positions(gymnasium.ObservationWrapper[np.ndarray, int, np.ndarray]):
     """CartPole-v1 that shows where the cart is and how the pole stands, and not how fast either moves.
 
-    Who remembers can tell the speeds and balance for all 500 steps. Who does not cannot damp a swing: `best_without_memory` says
-    how far policies come that push to one side of a line through x and θ.
+    Who remembers can tell the speeds and balance for all 500 steps. Who does not cannot damp a swing: `at_most`
+    in learning.yaml has how far policies come that push to one side of a line through x and θ.
     """
 
     def __init__(self, env: gymnasium.Env[np.ndarray, int]) -> None:
@@ -320,6 +300,3 @@ def positions() -> gymnasium.Env[np.ndarray, int]:
 gymnasium.register("Catch-v0", Catch)
 gymnasium.register("TMaze-v0", TMaze, max_episode_steps=40)
 gymnasium.register("PositionCartPole-v0", positions)
-
-if __name__ == "__main__":
-    print(best_without_memory())

@@ -1,8 +1,8 @@
-"""Policies that act on stacks of frames, in environments that show single ones. Imports no torch."""
+"""Policies without a memory, and what makes stacks of frames for them where an environment shows single ones. Imports no torch."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -10,26 +10,54 @@ from ...data.frames import Padding, frame_stacks, stacked_spec
 from ...data.masks import bare, mask_of, masked
 from ...data.spec import Spec, shapes_of, space_columns, value_columns
 from ...data.storage.checks import as_array
+from .inputs import as_batch, taken, with_mask
 
 Frames = dict[str, Any]
 
 
-class Stacked(Protocol):
-    """A policy that may act on stacks of frames, as those that it was trained on were stacked; `frames` 1: they were not."""
+class Memoryless:
+    """Base of policies whose actions follow from one observation, a stack of frames among them; how, is for subclasses to say.
+
+    `frames` and `frame_padding` tell how the observations that it was trained on were stacked; 1: they were not.
+    """
 
     spec: Spec
-    frames: int
-    frame_padding: Padding
+    frames: int = 1
+    frame_padding: Padding = "zero"
 
-    def start(self, n: int) -> Any: ...
+    def _acted(self, observation: Any) -> np.ndarray:
+        """Give raw actions [n, ...] at raw observations, which may be `Masked`."""
+        raise NotImplementedError
 
-    def step(self, state: Any, observation: Any) -> tuple[Any, np.ndarray]: ...
+    def facing(self, shown: Spec) -> Any:
+        """Give what acts in an environment of the spaces `shown`: where that shows single frames, one that remembers the latest."""
+        stacks = self.frames > 1 and shapes_of(shown) != shapes_of(self.spec)
+        return FramePolicy(self, shown) if stacks else self
 
+    def start(self, n: int) -> None:
+        return
 
-def facing(policy: Stacked, shown: Spec) -> Any:
-    """A policy for an environment of the spaces `shown`: where that shows single frames, one that remembers the latest."""
-    stacks = policy.frames > 1 and shapes_of(shown) != shapes_of(policy.spec)
-    return FramePolicy(policy, shown) if stacks else policy
+    def step(self, state: None, observation: Any, action_mask: Any = None) -> tuple[None, np.ndarray]:
+        """Act at raw observations [n, ...], by a mask of legal actions [n, n_actions] or none."""
+        return state, self._acted(with_mask(self.spec, observation, action_mask))
+
+    def predict(self, observation: Any, action_mask: Any = None) -> np.ndarray:
+        """Greedy actions at raw observations [B, ...], an array or a dict of them; the action at a single one [...].
+
+        Args:
+            observation: As `raw_inputs` takes it.
+            action_mask: Bool [B, n_actions], of a policy fitted on data that have one: which actions are legal. None: that of the
+                observations, or all.
+
+        Returns:
+            [B, A] in the environment's units, or int64 [B].
+
+        Raises:
+            DataError: a shape is wrong, a number is not finite or of another kind, no action is legal, or the policy knows no mask.
+        """
+        shown, single = as_batch(self.spec, observation, action_mask)
+        action = taken(self.spec, self._acted(shown))
+        return action[0] if single else action
 
 
 class FramePolicy:

@@ -24,17 +24,8 @@ ANSWERS = (*OUTPUTS, VARIANCE, *(MEMBERS + name for name in OUTPUTS))
 class OnnxModel:
     """A model of the dynamics: raw observations and actions in, what follows out.
 
-    Args:
-        graph: ONNX, as `model.onnx` of a package holds it.
-        about: `model.json` of that package.
-        threads: Of onnxruntime.
-
-    Attributes:
-        about: As given.
-        spec: The spaces.
-
-    Raises:
-        StorageError: onnxruntime cannot read the graph, or it takes other inputs than `about` names.
+    `graph` is `model.onnx` of a package and `about` its `model.json`. Raises StorageError where onnxruntime cannot read the graph,
+    or it takes other inputs than `about` names.
     """
 
     def __init__(self, graph: bytes, about: Mapping[str, Any], threads: int = 1) -> None:
@@ -45,7 +36,7 @@ class OnnxModel:
         self._noise = next(port for port in about["noise_inputs"] if port["name"] == NOISE)
 
     def predict(self, x: Any, action: Any, with_variance: bool = False) -> tuple[np.ndarray, ...]:
-        """As `ProbabilisticEnsemble.predict`: the means over members of next observation and reward, and how uncertain they are."""
+        """Give means over members of next observation and reward, and their variance where asked, as the ensemble's predict."""
         inputs, single = self.inputs(x, action)
         found = self.run(inputs)
         names = (*OUTPUTS[:2], *((VARIANCE,) if with_variance else ()))
@@ -66,7 +57,7 @@ class OnnxModel:
         return tuple(part[0] if single else part for part in told)  # pyright: ignore[reportReturnType]
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """All outputs by name, at inputs by name in the graph's own types."""
+        """Give all outputs by name, at inputs by name in the graph's own types."""
         found: Any = self._session.run(list(ANSWERS), dict(inputs))
         return dict(zip(ANSWERS, found, strict=True))
 

@@ -9,15 +9,14 @@ import numpy as np
 import onnxruntime
 
 from ...data.errors import DataError, StorageError
-from ...data.frames import Padding
 from ...data.spec import Spec
-from .frames import facing
+from .frames import Memoryless
 from .graph_inputs import NoiseInput, StateInput
-from .inputs import as_batch, named_inputs, raw_inputs, with_mask
+from .inputs import named_inputs, raw_inputs
 from .remembering import Remembering
 
 
-class OnnxPolicy:
+class OnnxPolicy(Memoryless):
     """A policy without memory: raw observations in, raw actions out, for n environments at once.
 
     Args:
@@ -34,38 +33,12 @@ class OnnxPolicy:
         StorageError: onnxruntime cannot read the graph, or it takes other inputs than `about` names.
     """
 
-    frame_padding: Padding
-
     def __init__(self, model: bytes, about: Mapping[str, Any], threads: int = 1) -> None:
         self.about = dict(about)
         self.spec = Spec.checked(about["spaces"], title="policy.json")
         self.frames, self.frame_padding = int(about.get("frames", 1)), about.get("frame_padding", "zero")
         self._types = {name: np.dtype(box.dtype) for name, box in named_inputs(self.spec).items()}
         self._session = opened_graph(model, about, threads)
-
-    def facing(self, shown: Spec) -> Any:
-        """This policy for an environment of the spaces `shown`: where that shows single frames, one that remembers the latest."""
-        return facing(self, shown)
-
-    def start(self, n: int) -> None:
-        return
-
-    def step(self, state: None, observation: Any, action_mask: Any = None) -> tuple[None, np.ndarray]:
-        """Raw observations [n, ...] to raw actions, legal ones by a mask [n, n_actions]."""
-        return state, self._acted(with_mask(self.spec, observation, action_mask))
-
-    def predict(self, observation: Any, action_mask: Any = None) -> np.ndarray:
-        """Actions at raw observations [B, ...], an array or a dict of them: [B, A] in the environment's units, or int64 [B].
-
-        That of a single observation, without the batch axis, is a single action. `action_mask`, bool [B, n], says which are legal,
-        where the policy's data have one; None: all.
-
-        Raises:
-            DataError: their shape is wrong, a number is not finite, or they are floats where the policy takes integers.
-        """
-        shown, single = as_batch(self.spec, observation, action_mask)
-        action = self._acted(shown)
-        return action[0] if single else action
 
     def _acted(self, observation: Any) -> np.ndarray:
         rows = raw_inputs(self.spec, observation)

@@ -23,21 +23,17 @@ from ..nets import Hyper, Nets
 from ..networks.perceptrons import Observation
 from ..ports import Draws, Ports, Tensors, noises, started
 from ..recurrence import acted, remembered
-from .frames import facing
-from .inputs import as_batch, raw_inputs, taken, with_mask
+from .frames import Memoryless
+from .inputs import raw_inputs
 from .plain import plain_array
 
 
 class PolicyModule(nn.Module):
     """A greedy policy with its scalers inside: raw observations [B, ...] to raw actions [B, A], or int64 [B].
 
-    Args:
-        algorithm, modules: What acts, and its networks by name.
-        scalers: `action`, and `observation` or `observation/KEY`, as far as there are some.
-        dtype: Of what the networks see.
-        coefficients: Gives the hyper-parameters as they are now.
-        ports: What it takes beside observations.
-        bounds: Smallest and largest raw action [A], to which actions are clipped; None: none leaves its space.
+    `scalers` are `action`, and `observation` or `observation/KEY`, as far as there are some; `dtype` is that of what the networks
+    see; `coefficients` gives the hyper-parameters as they are now; `ports` are what it takes beside observations; and `bounds` the
+    smallest and largest raw action [A], to which actions are clipped (None: none leaves its space).
     """
 
     def __init__(
@@ -127,7 +123,7 @@ class PolicyModule(nn.Module):
         return scaled("observation", observation)
 
 
-class Policy:
+class Policy(Memoryless):
     """A policy without memory, over NumPy arrays.
 
     Args:
@@ -140,38 +136,15 @@ class Policy:
     def __init__(
         self, module: PolicyModule, spec: Spec, device: torch.device, *, frames: int = 1, frame_padding: Padding = "zero"
     ) -> None:
-        self.module, self.spec, self.device, self.frames = module, spec, device, frames
-        self.frame_padding: Padding = frame_padding
+        self.module, self.spec, self.device = module, spec, device
+        self.frames, self.frame_padding = frames, frame_padding
         self._draws = Draws(module.ports, module.dtype, device)
 
-    def facing(self, shown: Spec) -> Any:
-        """This policy for an environment of the spaces `shown`: where that shows single frames, one that remembers the latest."""
-        return facing(self, shown)
-
-    def start(self, n: int) -> None:
-        return
-
-    def step(self, state: None, observation: Any, action_mask: Any = None) -> tuple[None, np.ndarray]:
-        """Raw observations [n, ...] to raw actions, legal ones by a mask [n, n_actions]."""
-        return state, self._answer(self.module, with_mask(self.spec, observation, action_mask))
-
-    def predict(self, observation: Any, action_mask: Any = None) -> np.ndarray:
-        """Greedy actions at raw observations [B, ...], an array or a dict of them; the action at a single one [...].
-
-        Args:
-            observation: As `raw_inputs` takes it.
-            action_mask: Bool [B, n_actions], of a policy fitted on data that have one: which actions are legal. None: that of the
-                observations, or all.
-
-        Raises:
-            DataError: a shape is wrong, a number is not finite, no action is legal, or the policy knows no mask.
-        """
-        shown, single = as_batch(self.spec, observation, action_mask)
-        action = taken(self.spec, self._answer(self.module, shown))
-        return action[0] if single else action
+    def _acted(self, observation: Any) -> np.ndarray:
+        return self._answer(self.module, observation)
 
     def propose(self, what: str, state: None, observation: Any, *, step: int, seed: int) -> tuple[None, np.ndarray]:
-        """What an explorer departs from: "action", the greedy one; "draw", one drawn at (seed, step); "values", [B, A].
+        """Give what an explorer departs from: "action", the greedy one; "draw", one drawn at (seed, step); "values", [B, A].
 
         Raises:
             ConfigError: there is nothing to draw from, or an algorithm learns no values of discrete actions.
@@ -184,7 +157,7 @@ class Policy:
                 n_actions = cast("Discrete", self.spec.action).n
                 return state, self._answer(lambda x: self.module.values(x, n_actions), observation)
             case _:
-                return state, self._answer(self.module, observation)
+                return state, self._acted(observation)
 
     def check_departs(self, what: str) -> None:
         """Raises ConfigError where there is nothing of the kind that an explorer departs from."""
@@ -219,7 +192,7 @@ class Policy:
 
 
 def module_input(spec: Spec, inputs: Mapping[str, Tensor]) -> Observation:
-    """What a policy module takes, from inputs by name: a tensor, or a dict of them; `Masked` where the policy knows a mask."""
+    """Make a policy module's input of inputs by name: a tensor, or a dict; `Masked` where the policy knows a mask."""
     names = space_columns(spec.observation)
     seen = inputs["observation"] if "observation" in names else {name.partition("/")[2]: inputs[name] for name in sorted(names)}
     return Masked(seen, inputs[ACTION_MASK]) if spec.action_mask else seen

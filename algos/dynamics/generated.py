@@ -38,16 +38,9 @@ class Generated:
     """Transitions of which a share comes from a model, `extra["real"]` [B] being 1 for the data and 0 for the generated.
 
     Rollouts go on from what the model says to the horizon; one whose MDP ends goes on from another observation of the data. The
-    policy acts as it explores by itself: by its draws, where it is stochastic.
-
-    Attributes:
-        page: The algorithm; its policy acts.
-        config: Its checked settings.
-        rollouts: How and how often.
-        transitions: What the algorithm wants.
-        judge: What becomes of rewards and ends, [B] each, given with what members expect; None: they stay as they are.
-        taught: What the algorithm's own model learns from, `extra["model/…"]` of each batch; None: its model is learnt elsewhere.
-        begins: Gradient steps before the first round, whose batches are data alone.
+    policy acts as it explores by itself: by its draws, where it is stochastic. `judge` says what becomes of rewards and ends, [B]
+    each, given with what members expect; None: they stay. `taught` is what the algorithm's own model learns from, as
+    `extra["model/…"]`; None: its model is learnt elsewhere. Before gradient step `begins` batches are data alone.
     """
 
     page: Any = field(repr=False)
@@ -178,7 +171,7 @@ class GeneratedSource:
         self._rounds, self._begun = self._rounds + 1, step
 
     def rollout(self, nets: Nets, starts: Tensor, h: Hyper) -> Columns:
-        """What one seed generates from scaled observations [n horizon, D], [n horizon, ...] by column, scaled; step after step."""
+        """Generate for one seed from scaled observations [n horizon, D]: [n horizon, ...] by column, scaled; step after step."""
         wants, rollouts = self.wants, self.wants.rollouts
         n = rollouts.n_transitions
         begins = starts.unflatten(0, (rollouts.horizon, n))
@@ -230,7 +223,7 @@ class GeneratedSource:
     # ---- state
 
     def state(self) -> Mapping[str, Tensor]:
-        """What was generated, which cannot be had again once the policy has changed."""
+        """Keep what was generated, which cannot be had again once the policy has changed."""
         lead = (len(self.learner.seeds),) if self.learner.stacked else ()
         counts = torch.tensor([self._rounds, self._begun]).expand(*lead, 2)
         return {**self._columns, "counts": counts} if self._columns else {}
@@ -241,7 +234,7 @@ class GeneratedSource:
 
 
 def generated(page: Any, config: Any, wants: Any) -> Any:
-    """What an algorithm wants, with a share that is generated where its settings say so.
+    """Give what an algorithm wants, with a share that is generated where its settings say so.
 
     Raises ConfigError where what it wants is more than a model can give.
     """
@@ -258,7 +251,7 @@ def generated(page: Any, config: Any, wants: Any) -> Any:
 
 
 def _taught(batch: Batch) -> Columns:
-    """What a model learns from, by the names that its loss finds it under."""
+    """Name what a model learns from as its loss finds it."""
     columns = {name: getattr(batch, name) for name in ("observation", "action", "reward", "next_observation", "discount", "weight")}
     return {f"model/{name}": column for name, column in {**columns, **batch.extra}.items()}
 

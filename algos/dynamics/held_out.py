@@ -47,7 +47,7 @@ class AroundSource:
         raise NotImplementedError
 
     def __getattr__(self, name: str) -> Any:
-        """What an online run and a mixture ask of a sampler."""
+        """Hand on what an online run and a mixture ask of a sampler."""
         return getattr(self._ordinary, name)
 
     def sample(self, step: int, size: int | None = None) -> Batch:

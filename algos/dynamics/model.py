@@ -19,7 +19,7 @@ from .terminations import TERMINATIONS
 
 @dataclass(frozen=True)
 class Outcomes:
-    """What each of several members expects of B actions, in raw units.
+    """Expectations of several members for B actions, in raw units.
 
     Attributes:
         following: Means of the next observation, [members, B, D].
@@ -110,19 +110,19 @@ class Model(nn.Module):
         return self.network.members
 
     def forward(self, observation: Tensor, action: Tensor) -> Outcomes:
-        """Of raw observations [B, D] and raw actions [B, A], or int64 [B]."""
+        """Expect what follows raw observations [B, D] and raw actions [B, A], or int64 [B]."""
         seen, found, units = observation.to(self.dtype), self.told(observation, action), self.scales()
         mean, deviation = found.mean * units, (0.5 * found.log_variance).exp() * units
         end = found.end_logit.sigmoid() if self.termination == "learned" else None
         return Outcomes(seen + mean[..., :-1], mean[..., -1] - self.reward.shift / self.reward.scale, deviation, end)
 
     def told(self, observation: Tensor, action: Tensor) -> Predicted:
-        """What the members say of raw observations and actions, in the scaled units that they learn in."""
+        """Ask the members at raw observations and actions, in the scaled units that they learn in."""
         taken = action if self.network.n_actions else action.to(self.dtype)
         return self.network(self._scaled("observation", observation.to(self.dtype)), self._scaled("action", taken))
 
     def goal(self, observation: Tensor, following: Tensor, reward: Tensor) -> Tensor:
-        """What members are to say where that followed and was paid, [..., D + 1]: raw numbers in those units."""
+        """Give the members' target, [..., D + 1] in the units that they learn in, of raw numbers that followed and were paid."""
         paid = reward + self.reward.shift / self.reward.scale
         return torch.cat((following - observation, paid[..., None]), -1).to(self.dtype) / self.scales()
 
@@ -139,11 +139,11 @@ class Model(nn.Module):
         return self.network.spread()
 
     def ended(self, following: Tensor, end: Tensor, chance: Tensor) -> Tensor:
-        """As `ends`, with what the members say of ends, which counts only where they learned it."""
+        """Tell ends as `ends` does, by what the members say of them only where they learned it."""
         return self.ends(following, end if self.termination == "learned" else None, chance)
 
     def ends(self, following: Tensor, end: Tensor | None, chance: Tensor) -> Tensor:
-        """Whether the MDP ends, bool [B]: by the function of what follows [B, D], or where uniform numbers fall below `end`."""
+        """Tell whether the MDP ends, bool [B]: by a function of what follows [B, D], or where uniform numbers are below `end`."""
         return TERMINATIONS[self.termination](following) if end is None else chance < end
 
     def end_chance(self, following: Tensor, end: Tensor | None) -> Tensor:

@@ -50,7 +50,7 @@ class Moments(nn.Module):
 
 
 class RunningModel(Model):
-    """All members of an ensemble that is being trained, of which at any time the `n_elites` best by their held-out errors count."""
+    """An ensemble that is being trained, of which at any time the `n_elites` best members by their held-out errors count."""
 
     def __init__(self, network: EnsembleDynamics, n_elites: int, termination: str, spec: Spec) -> None:
         super().__init__(network, torch.arange(network.members), {}, None, termination, spec, None)
@@ -58,7 +58,7 @@ class RunningModel(Model):
         self.seen, self.changes = Moments(network.outputs - 1), Moments(network.outputs)
 
     def forward(self, observation: Tensor, action: Tensor) -> Outcomes:
-        """As `Model`'s, of the members that are the best by now."""
+        """Expect as `Model` does, by the members that are the best by now."""
         found, best = super().forward(observation, action), self.network.held_out.best(self.n_elites)
         end = None if found.end is None else found.end[best]
         return Outcomes(found.following[best], found.reward[best], found.deviation[best], end)

@@ -70,7 +70,7 @@ def _without_checker(environment: Any) -> Any:
 
 
 def _takes_seed(environment: Any) -> bool:
-    """Whether `seed` can be handed to `reset` all the way down: a wrapper that takes **kwargs passes them on."""
+    """Tell whether `seed` can be handed to `reset` all the way down: a wrapper that takes **kwargs passes them on."""
     parameters = inspect.signature(environment.reset).parameters
     if "seed" in parameters:
         return True

@@ -166,7 +166,7 @@ def check_departs(explorer: Explorer | None, policy: Policy | None) -> None:
 def proposal(
     policy: Any, explorer: Explorer | None, memory: Any, observation: Any, *, step: int, seed: int
 ) -> tuple[Any, np.ndarray]:
-    """What an explorer departs from, and the policy's next state.
+    """Give what an explorer departs from, and the policy's next state.
 
     Raises:
         ConfigError: the policy cannot give it.

@@ -26,7 +26,7 @@ MAX_STEPS = 100_000  # of an episode: Atari's longest have 27,000
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the episodes gave, in the order of their numbers; those that were never begun for want of time are left out."""
+    """Returns and lengths of episodes in the order of their numbers, without those that were never begun for want of time."""
 
     returns: np.ndarray  # [episodes] float64, undiscounted sums of rewards
     lengths: np.ndarray  # [episodes] int64, steps
@@ -183,7 +183,7 @@ def _how_many(environment: Any, episodes: int, n_envs: int | None) -> int:
 
 
 def _wandering(epsilon: float) -> Explorer | None:
-    """What takes a share of uniform random actions. None is asked for mostly, and exported policies play without torch."""
+    """Make what takes a share of random actions; mostly there is none, and exported policies play without torch."""
     if not epsilon:
         return None
     from .explorers import ConstantEpsilonGreedy
@@ -192,7 +192,7 @@ def _wandering(epsilon: float) -> Explorer | None:
 
 
 class _Limits:
-    """What an evaluation keeps to, its time counted from here on; `long` counts the episodes that went on after `max_steps`."""
+    """Limits of an evaluation, its time counted from here on; `long` counts the episodes that went on after `max_steps`."""
 
     def __init__(self, max_steps: int | None, timeout: float | None) -> None:
         self.max_steps, self.timeout, self.long = max_steps, timeout, 0

@@ -85,7 +85,7 @@ class Explorer(Config):
         raise NotImplementedError
 
     def explore_at(self, observation: Any, proposed: np.ndarray, space: Leaf, *, step: int, seed: int) -> np.ndarray:
-        """The same at observations, which may tell what is legal, of actions as a policy gives them."""
+        """Explore at observations, which may tell what is legal, from actions as a policy gives them."""
         proposed = as_recorded(space, proposed)
         if (mask := mask_of(observation)) is None:
             return self.explore(proposed, space, step=step, seed=seed)

@@ -62,7 +62,7 @@ def make(
 
 
 def is_given(environment: Any) -> bool:
-    """Whether `make` makes nothing of it, so that it stays open, being the caller's."""
+    """Tell whether `make` makes nothing of it, so that it stays open, being the caller's."""
     return isinstance(environment, VectorEnvironment) or is_environment(environment)
 
 

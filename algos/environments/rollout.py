@@ -27,24 +27,14 @@ Recorder = Callable[[VectorEnvironment, Any, Any, np.ndarray], Mapping[str, np.n
 
 
 class Rollout:
-    """Steps environments and fills a replay buffer, one step of each environment at a time.
+    """Steps environments, which are reset at the first step, and fills a replay buffer with a ring for each of them.
 
-    Args:
-        vector: The environments. They are reset at the first step.
-        buffer: Has as many rings as there are environments. Episodes that are unfinished in it are ended, truncated.
-        explorer: What replaces or disturbs the policy's actions.
-        seed: Of random actions and of the explorer.
-        random_steps: Steps with uniform random actions, first.
-        record: Gives the buffer's extra columns of each step, [n, ...] by name; None: it has none.
-        n_envs: Where others than `vector` are stepped: how many.
+    Episodes that are unfinished in the buffer are ended, truncated. The first `random_steps` steps have uniform random actions;
+    `record` gives the buffer's extra columns of each step, [n, ...] by name; `n_envs` is how many are stepped where others than
+    `vector` are. `steps` counts those of each environment, and `observation` is what the environments show, [n, ...] or a dict of
+    such arrays; None before the first reset.
 
-    Attributes:
-        n: Environments.
-        steps: Made so far, by each environment.
-        observation: What the environments show, [n, ...] or a dict of such arrays; None before the first reset.
-
-    Raises:
-        ConfigError: the buffer is of other spaces or of another number of environments.
+    Raises ConfigError where the buffer is of other spaces or of another number of environments.
     """
 
     def __init__(
@@ -150,7 +140,7 @@ class Rollout:
     # ---- state
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
-        """Where acting goes on, the buffer included: arrays by name, and JSON. Rows of the buffer are copied."""
+        """Give where acting goes on, the buffer included: arrays by name, and JSON. Rows of the buffer are copied."""
         arrays = {f"buffer/{name}": array for name, array in self.buffer.state().items()}
         arrays |= {"return": self._return, "length": self._length}
         if self._actions:

@@ -15,7 +15,7 @@ from .spaces import encoders, space_of, spec_of
 
 
 class Policy(Protocol):
-    """What acts. Raw observations in, raw actions out, for n environments at once."""
+    """A policy: raw observations in, raw actions out, for n environments at once."""
 
     def start(self, n: int) -> Any:
         """The state before the first step of n episodes: None, or a tree of arrays or tensors whose first axis is n."""
@@ -135,7 +135,7 @@ class VectorEnvironment:
         self.close()
 
     def _raw_actions(self, actions: np.ndarray) -> Any:
-        """What the environments take: plain integers (gymnasium looks them up fastest), or arrays within bounds."""
+        """Make what environments take: plain integers (gymnasium looks them up fastest), or arrays within bounds."""
         if isinstance(self.spec.action, Discrete):
             return actions.reshape(len(actions)).astype(np.int64).tolist()
         if not isinstance(self.spec.action, Box):

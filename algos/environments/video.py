@@ -63,7 +63,7 @@ def drawn(environment: Environment, mode: str, max_steps: int | None = None) -> 
 
 
 def render_modes(environment: Environment) -> tuple[str, ...]:
-    """How an environment can draw itself. Raises ConfigError: it cannot be made."""
+    """Name how an environment can draw itself. Raises ConfigError where it cannot be made."""
     with make(environment, evaluating=True) as vector:
         return tuple(vector.single.metadata.get("render_modes") or ())
 
@@ -120,7 +120,7 @@ def record(
 
 
 def picture(vector: VectorEnvironment, name: str) -> np.ndarray:
-    """What the first environment draws: uint8 [height, width, 3]. Raises ConfigError where it cannot draw here."""
+    """Draw the first environment: uint8 [height, width, 3]. Raises ConfigError where it cannot draw here."""
     try:
         shown = vector.single.render()
     except Exception as error:  # of whatever it draws with

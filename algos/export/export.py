@@ -17,7 +17,7 @@ from .packing import data_record, told, write_package
 
 
 def export(algorithm: Estimator, path: str | Path, *, overwrite: bool = False) -> None:
-    """What an algorithm leaves for use without d3ray, its policy or the model that it is; arguments as `save_policy`'s."""
+    """Export an algorithm for use without d3ray, its policy or the model that it is; arguments as `save_policy`'s."""
     (export_model if algorithm.models_dynamics else save_policy)(algorithm, path, overwrite=overwrite)
 
 

@@ -72,18 +72,12 @@ class PortableModule(Protocol):
 
 @dataclass(frozen=True)
 class Portable:
-    """A policy ready to be written in any form.
+    """A policy, or a model, ready to be written in any form.
 
-    Attributes:
-        module: What acts.
-        golden: `batch_1/observation`, `batch_1/action`, `batch_32/…`: what every form must reproduce.
-        tolerance: How closely: 1e-5, or four times what the policy's own rounding to its float type changes, if that is more.
-        states: The inputs that are its memory, where it has one.
-        noises: The inputs that take random numbers, where it draws.
-        options: What may be chosen when acting, as a record has it.
-        answers: Names of the outputs that are no memory.
-        noun: What it is, a policy or a model.
-        about: What else an ONNX file says of it in its metadata, by key; see `packing.told`.
+    Every form must reproduce `golden`: `batch_1/observation`, `batch_1/action`, `batch_32/…`, within `tolerance`: 1e-5, or four
+    times what its own rounding to its float type changes, if that is more. `states` are the inputs that are its memory, `noises`
+    those that take random numbers, `options` what may be chosen when acting, `answers` the outputs that are no memory, and `about`
+    what else an ONNX file says of it in its metadata (`packing.told`).
     """
 
     module: PortableModule

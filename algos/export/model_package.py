@@ -40,7 +40,7 @@ class ModelRecord(Record):
 
 
 def is_model_package(folder: str | Path) -> bool:
-    """Whether a folder says that it is a model package; it may still be damaged."""
+    """Tell whether a folder says that it is a model package; it may still be damaged."""
     return is_package(folder, MODEL)
 
 

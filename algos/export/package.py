@@ -79,7 +79,7 @@ class PolicyRecord(Record):
 
 
 def is_package(folder: str | Path, kind: Kind = KIND) -> bool:
-    """Whether a folder says that it is a policy package, or one of another kind; it may still be damaged."""
+    """Tell whether a folder says that it is a policy package, or one of another kind; it may still be damaged."""
     try:
         read_manifest(Path(folder), kind)
     except StorageError:
@@ -112,7 +112,7 @@ def read_record(folder: str | Path) -> PolicyRecord:
 
 
 def copy_package(source: str | Path, target: str | Path) -> PolicyRecord:
-    """The same package at another place. Raises StorageError: as for `read_package`, or the place cannot be written."""
+    """Copy a package that is whole. Raises StorageError as `read_package`, or where the place cannot be written."""
     read_package(source)
     parts, record = read_whole(source, KIND, PolicyRecord)
     write_parts(Path(target), KIND, parts)

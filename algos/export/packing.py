@@ -117,7 +117,7 @@ def contents(made: Portable, record: Record, weights: Mapping[str, Tensor], run:
 
 
 def told(seed: int, step: int, data: DataRecord | None, environment: Environment | None, run: str | None = None) -> dict[str, str]:
-    """What a graph's metadata says of where it comes from, beside version, algorithm, spaces and the golden arrays' SHA-256."""
+    """Say where a graph comes from, beside version, algorithm, spaces and the golden arrays' SHA-256, for its metadata."""
     found = {
         "seed": str(seed),
         "step": str(step),

@@ -36,7 +36,7 @@ class PortablePolicy(PolicyModule):
             return self(self.arguments(inputs)).numpy()
 
     def arguments(self, inputs: Mapping[str, np.ndarray]) -> Observation:
-        """What `forward` takes: a tensor, or a dict of them; where there is a mask of legal actions, all inputs by name."""
+        """Give `forward`'s argument: a tensor, or a dict of them; with a mask of legal actions all inputs by name."""
         tensors = {name: torch.as_tensor(rows) for name, rows in inputs.items()}
         return tensors if self.spec.action_mask else module_input(self.spec, tensors)
 
@@ -87,7 +87,7 @@ def taken(spec: Spec, action: Tensor) -> Tensor:
 
 
 def _taken_out(source: PolicyModule, used: list[str], dtype: torch.dtype) -> tuple[Any, ...]:
-    """What a `PolicyModule` is made of: copies on the CPU of the networks that act, of scalers and bounds."""
+    """Copy what a `PolicyModule` is made of: on the CPU the networks that act, scalers and bounds."""
     networks = {name: copy.deepcopy(source.networks[name]).to("cpu", dtype).requires_grad_(False) for name in used}
     scalers = {name: _own(name, affine, dtype) for name, affine in source.affines().items()}
     bounds = source.bounds()

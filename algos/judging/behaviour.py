@@ -45,7 +45,7 @@ class Behaviour:
 
 
 def estimate_behaviour(dataset: Dataset, *, model: Algorithm | None = None, folds: int = FOLDS, n_steps: int = STEPS) -> Behaviour:
-    """How likely the behaviour was to act as was logged.
+    """Estimate how likely the behaviour was to act as was logged.
 
     Args:
         dataset: The logs; two episodes or more.

@@ -138,7 +138,7 @@ def _shown(policy: Any, sampler: TransitionSampler, steps: np.ndarray) -> Iterat
 
 
 def _led(policy: Any, sampler: TransitionSampler, steps: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The same of a policy with a memory; long episodes come first, so that those which go on are the first rows of it."""
+    """Lead a policy with a memory along episodes; long ones come first, so that those which go on are the first rows of it."""
     total, first = int(steps.sum()), np.cumsum(steps) - steps
     longest, kinds = np.argsort(-steps, kind="stable"), _kinds(policy.spec)
     for group in np.split(longest, range(_EPISODES, len(longest), _EPISODES)):
@@ -155,7 +155,7 @@ def _led(policy: Any, sampler: TransitionSampler, steps: np.ndarray) -> Iterator
 
 
 def _illegal(every: np.ndarray, dataset: Dataset) -> int:
-    """How many of the decisions were not legal; they are numbered as those of `_shown`."""
+    """Count the decisions, numbered as those of `_shown`, that were not legal."""
     first, steps = np.asarray(dataset.episodes.first_row, np.int64), np.asarray(dataset.episodes.steps, np.int64)
     within = np.arange(steps.sum()) - np.repeat(np.cumsum(steps) - steps, steps)
     rows = np.concatenate((np.repeat(first, steps) + within, first + steps))
@@ -177,7 +177,7 @@ def _raw(observation: Any, kinds: Mapping[str, str]) -> Any:
 
 
 def _where(ends: np.ndarray, there: Any, here: Any) -> Any:
-    """Of some episodes what is `there`, of the others what is `here`."""
+    """Take what is `there` for the episodes that end, and what is `here` for the others."""
     if isinstance(here, Masked):
         return Masked(_where(ends, there.observation, here.observation), _where(ends, there.action_mask, here.action_mask))
     if isinstance(here, dict):

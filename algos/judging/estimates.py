@@ -81,7 +81,7 @@ ESTIMATORS = EPISODES | BANDITS | MODELLED
 
 @dataclass(frozen=True)
 class Estimate:
-    """What one estimator says.
+    """The answer of one estimator.
 
     Attributes:
         value: The discounted return of the judged policy; None where it is refused.
@@ -209,7 +209,7 @@ class _Intervals:
 
 @dataclass(frozen=True)
 class _Unlike:
-    """How the mean ratio of both policies' probabilities, over the steps, differs from 1 by more than chance."""
+    """The mean ratio of both policies' probabilities over the steps, and whether it differs from 1 by more than chance."""
 
     ratio: float
     error: float
@@ -224,7 +224,7 @@ class _Unlike:
         return wrong[self.ratio > 1]
 
     def caveat(self, estimator: Estimator) -> str | None:
-        """What an interval then does not hold; None where that is little, or of no matter to an estimator."""
+        """Say what an interval then does not hold; None where that is little, or of no matter to an estimator."""
         if not self.shown or abs(self.ratio - 1) < _MATTERS or not (estimator.weights or (estimator.values and self.ratio < 1)):
             return None
         return f"Ratios of probabilities average {self.ratio:.3g} in place of 1, as {self.why}: no interval holds what that does."

@@ -21,7 +21,7 @@ from .seen import Data
 
 
 class Scores:
-    """What some scorers measure, by their names.
+    """The means of some scorers, by their names.
 
     Args:
         scorers: Which; comparers too.
@@ -111,7 +111,7 @@ class CompareContinuousActionDiffEvaluator(Scores):
 
 
 class CompareDiscreteActionMatchEvaluator(Scores):
-    """How often another algorithm acts alike as `compare_discrete_action_match`."""
+    """The share of actions that another algorithm takes alike as `compare_discrete_action_match`."""
 
     def __init__(self, base_algo: Algorithm, episodes: Data | None = None) -> None:
         super().__init__([compare_discrete_action_match(base_algo)], episodes)

@@ -139,7 +139,7 @@ class FQE(Critics):
 
     @torch.no_grad()
     def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Values:
-        """What each Q_i goes towards, [members, N, B]."""
+        """Give the target of each Q_i, [members, N, B]."""
         following = nets.target.critic.distribution(batch.next_observation, batch.extra["following"])
         if isinstance(bounds := self.config_.value_bounds, tuple):
             following = Values(following.atoms.clamp(*bounds), following.weights)

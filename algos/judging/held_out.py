@@ -66,7 +66,7 @@ class HeldOut:
         return found | losses(fit.learner, self._fixed(fit))
 
     def _acted(self, fit: Fit) -> dict[str, float]:
-        """What the policy makes of the data, with as much of what came before as it looks at."""
+        """Compare the policy with the data, with as much of what came before as it looks at."""
         if isinstance(fit.sources.wants, Stretches):
             return self._looking_back(fit)
         return self._remembered(fit) if remembers(fit.config) else self._errors(fit)
@@ -82,13 +82,13 @@ class HeldOut:
         return found
 
     def _looking_back(self, fit: Fit) -> dict[str, float]:
-        """The same of the last step of stretches of episodes, each acted on with what came before and the return that followed."""
+        """Compare at the last step of stretches, each acted on with what came before and the return that followed."""
         batch: Any = self._fixed(fit)
         action = self._unrolled(fit, batch) if memories(fit.ports) else fit.algorithm.act(fit.nets(), batch.seen, {}, {})[0]
         return _compared(fit, action, batch.action[:, -1])
 
     def _remembered(self, fit: Fit) -> dict[str, float]:
-        """The same of steps of sub-sequences, each acted on with those of its sub-sequence that came before."""
+        """Compare at steps of sub-sequences, each acted on with those of its sub-sequence that came before."""
         batch: Any = self._fixed(fit)
         there = steps_there(batch.observation)
         assert there is not None

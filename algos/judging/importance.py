@@ -148,7 +148,7 @@ def corrected(logs: Logs, weigh: Callable[[np.ndarray], np.ndarray]) -> Statisti
 
 
 def least_error(logs: Logs, name: str, choices: Sequence[float], weigh: Callable[[float, np.ndarray], np.ndarray]) -> Statistic:
-    """Of `corrected` by each choice that with the least estimated variance + bias²; bias is the distance from DR."""
+    """Choose the `corrected` with the least estimated variance + bias²; bias is the distance from DR."""
     found, best = [corrected(logs, lambda weight, at=at: weigh(at, weight)) for at in choices], 0
     if len(found) > 1:
         with np.errstate(over="ignore", invalid="ignore"):

@@ -91,5 +91,5 @@ def bernstein(values: np.ndarray, bounds: Interval, level: float = LEVEL) -> Int
 
 @functools.lru_cache(2)
 def _counts(n: int, times: int) -> np.ndarray:
-    """How often each of `n` units is in each resample, [times, n]; the same for all estimates of some logs."""
+    """Count how often each of `n` units is in each resample, [times, n]; the same for all estimates of some logs."""
     return resamples(n, "bootstrap over episodes", times=times).astype(np.float64)

@@ -185,7 +185,7 @@ class Logs:
 
     @cached_property
     def value_bias(self) -> float:
-        """How far V at first states is from what solves its equations on the logs, by the same Σ_t γ^t δ_t: its mean."""
+        """The distance of V at first states from what solves its equations on the logs: the mean of the same Σ_t γ^t δ_t."""
         return float(self._steps_to_come * (self._share @ self.surprise))
 
     @cached_property

@@ -27,7 +27,7 @@ def judged_model(model: Model, data: Dataset) -> dict[str, float]:
 
 
 def names_of_model(longest: int) -> list[str]:
-    """What `judged_model` tells of data whose longest episode has so many steps."""
+    """Name what `judged_model` measures on data whose longest episode has so many steps."""
     return [*(f"error_{k}" for k in STEPS if k <= longest), *_COVERED]
 
 
@@ -53,7 +53,7 @@ def step_errors(model: Model, data: Dataset, horizon: int) -> np.ndarray:
 
 @torch.no_grad()
 def coverage(model: Model, data: Dataset, levels: tuple[float, ...]) -> list[float]:
-    """How often what came lies in the central share of what was expected, of all entries and the reward; a share for each level.
+    """Give for each level how often the entries and the reward that came lay in that central share of what was expected.
 
     What was expected is the mixture of the members' normal distributions. Of a calibrated model each share is its level; below it
     the model is too sure of itself (Kuleshov et al. 2018, arXiv:1807.00263).

@@ -87,7 +87,7 @@ def _fall(curve: Curve, sign: int) -> _Fall | None:
 
 
 def _risen(metrics: Mapping[str, Curve], name: str, fall: _Fall) -> str:
-    """What a metric rose from and to between the best window and the last, where that is more than its noise; else nothing."""
+    """Say from what to what a metric rose between the two windows, where that is more than its noise; else nothing."""
     values = _finite(metrics.get(name, {}))[1]
     before, after = _window(metrics, name, fall)
     if len(values) < FEWEST or not after > before or _chance(after - before, _noise(values), len(values)) >= LEVEL:
@@ -109,7 +109,7 @@ def _noise(values: np.ndarray) -> float:
 
 
 def _chance(gap: float, noise: float, n: int) -> float:
-    """How often two windows of an unchanging curve of n values are as far apart, the second below the first."""
+    """Give the chance that two windows of an unchanging curve of n values are as far apart, the second below the first."""
     freedom = 2 * (n - 1) ** 2 / (3 * n - 4)  # of that estimate of σ²
     return float(stdtr(freedom, -gap / (noise * np.sqrt(2 / WINDOW)))) if noise else 0.0
 

@@ -13,7 +13,7 @@ LEVEL = 0.95  # of intervals
 
 
 def resamples(n: int, *address: str, times: int = RESAMPLES) -> np.ndarray:
-    """How often each of `n` values is in each resample with replacement: [times, n], rows sum to n; the same for an address."""
+    """Count how often each of `n` values is in each resample by an address: [times, n], rows sum to n."""
     drawn = many_integers(functools.reduce(fold, address, root_key(0)), times * n, n).reshape(times, n)
     places = np.arange(times)[:, None] * n + drawn
     return np.bincount(places.ravel(), minlength=times * n).reshape(times, n)

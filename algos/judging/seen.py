@@ -38,7 +38,7 @@ _BYTES = 1 << 26  # of episodes in a list that are brought together at once
 
 
 class Steps(NamedTuple):
-    """Where transitions stand in their episodes."""
+    """The places of transitions in their episodes."""
 
     number: Tensor  # [B] int64, from 0
     returns: Tensor  # [B] float64: of the whole episode, undiscounted and unscaled

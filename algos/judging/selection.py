@@ -26,7 +26,7 @@ FEWEST = 3  # policies; of two the rank correlation is 1 or -1
 
 @dataclass(frozen=True)
 class Selection:
-    """What estimates of several policies are worth.
+    """The worth of estimates of several policies.
 
     Attributes:
         rank_correlation: Spearman's; None where all estimates or all true values are equal.
@@ -51,7 +51,7 @@ def select(
     threshold: float | None = None,
     level: float = LEVEL,
 ) -> Selection:
-    """How well the estimates [P] of P policies rank those whose true values are `truth` [P].
+    """Compare how the estimates [P] of P policies rank those whose true values are `truth` [P].
 
     Args:
         estimates: One a policy.

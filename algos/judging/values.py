@@ -25,7 +25,7 @@ _ROWS = 8192  # steps that are valued at once
 
 @dataclass(frozen=True, eq=False)
 class PolicyValues:
-    """What a judged policy is worth in a dataset of N steps and E episodes, in the units of its rewards.
+    """Values of a judged policy in a dataset of N steps and E episodes, in the units of its rewards.
 
     Attributes:
         q_value: Q(s, a) of the logged actions, [N].

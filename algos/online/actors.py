@@ -34,7 +34,7 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Weights:
-    """What acts at a gradient step: all that an actor's copy of the policy lacks.
+    """All that an actor's copy of the policy lacks, at a gradient step.
 
     `tensors` are parameters and buffers by network and name, on the CPU; `observation_scaler` is as it is by then, for it may
     follow what was seen.
@@ -71,7 +71,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Standing:
-    """Where an actor's environments stand: what `Rollout.state` says."""
+    """The state of an actor's environments, as `Rollout.state` gives it."""
 
     arrays: Arrays
     told: dict[str, Any]
@@ -101,7 +101,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Part:
-    """What an actor is made of: its share of the environments, and the unfitted algorithm on the CPU that acts there.
+    """An actor's share of the environments, and the unfitted algorithm on the CPU that acts there.
 
     `seed` is that of resets, the explorer and random actions; `explorer` and `random_steps` are `Rollout`'s; `steps` are T, of a
     round.
@@ -206,7 +206,7 @@ class Group(Protocol):
 
 
 class Actors(Protocol):
-    """Where actors are: what `fit_online` is given.
+    """A place of actors: what `fit_online` is given.
 
     Attributes:
         n: How many.

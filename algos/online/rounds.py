@@ -63,7 +63,7 @@ class RoundsRollout(Rollout):
         self.observation = self._shown(self._at)
 
     def _shown(self, t: int) -> Any:
-        """What the environments show before step t of the present round."""
+        """Give what the environments show before step t of the present round."""
         if t < len(self._steps["reward"]):
             return from_columns({name: rows[t] for name, rows in self._steps.items() if name not in _PLAIN})
         return from_columns(_joined([one.after for one in self._rounds[0]], 0))
@@ -134,7 +134,7 @@ class RoundsRollout(Rollout):
         raise ConfigError("Episodes of actors end where their environments end them.")
 
     def metrics(self) -> dict[str, float]:
-        """As `Rollout.metrics`, and `age` and `replaced`.
+        """Give `Rollout.metrics`, and `age` and `replaced`.
 
         `age` is by how many gradient steps what acted was older than what learned, as rounds began; `replaced` counts actors.
         """
@@ -145,7 +145,7 @@ class RoundsRollout(Rollout):
     # ---- state
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
-        """As `Rollout.state`, with rounds that were made and not learned from; one that is being made is waited for."""
+        """Give `Rollout.state`, with rounds that were made and not learned from; one that is being made is waited for."""
         if self._asked:
             self._take()
         arrays, told = super().state()
@@ -161,7 +161,7 @@ class RoundsRollout(Rollout):
         return arrays, {**told, "rounds": kept, "at": self._at}
 
     def load_state(self, arrays: Mapping[str, np.ndarray], told: Mapping[str, Any], policy: Policy) -> list[int]:
-        """As `Rollout.load_state`; actors bring their environments back themselves, and say so with their next round."""
+        """Go on as `Rollout.load_state`; actors bring their environments back, and say so with their next round."""
         self.steps, self._finished = int(told["steps"]), [(float(r), int(length)) for r, length in told["finished"]]
         self._return, self._length = np.array(arrays["return"], np.float64), np.array(arrays["length"], np.int64)
         for j, rounds in enumerate(told["rounds"]):

@@ -41,7 +41,7 @@ _PREFIX = "online/"
 
 
 class OnlineSettings(Alternation):
-    """How acting and learning alternate, and how acting explores."""
+    """Settings of how acting and learning alternate, and how acting explores."""
 
     explorer: ExplorerSetting | None = setting(None, "what replaces or disturbs the policy's actions; None: by the algorithm")
 
@@ -449,7 +449,7 @@ def _name(vector: VectorEnvironment) -> str:
 
 
 def _in_present_words(algorithm: Estimator, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What an algorithm was asked for, with all settings that there are by now."""
+    """Complete what an algorithm was asked for by all settings that there are by now."""
     own = {name: value for name, value in asked.items() if name in ("dtype", "seed")}
     settings = {name: value for name, value in asked.items() if name not in own}
     return own | algorithm.read_config(settings).model_dump(mode="json")

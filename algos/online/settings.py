@@ -20,7 +20,7 @@ class Share(Config):
 
 
 class Alternation(Config):
-    """When a run acts, and when it learns. A step is one of each environment, unless it is called a gradient step."""
+    """Counts of acting and learning. A step is one of each environment, unless it is called a gradient step."""
 
     update_interval: int = setting(1, "steps between updates", source=_D3RLPY, gt=0)
     n_updates: int = setting(1, "gradient steps at each update", source=_D3RLPY, gt=0)

@@ -30,7 +30,7 @@ class DamagedError(StorageError):
 
 @dataclass(frozen=True)
 class Kind:
-    """What a folder of parts is: the format's name and newest version, and what messages call it."""
+    """A kind of folder of parts: the format's name and newest version, and what messages call it."""
 
     format: str
     version: int

@@ -37,7 +37,7 @@ def save(algorithm: Estimator, path: str | Path, *, overwrite: bool = False) -> 
 
 
 def save_packed(algorithm: Estimator, path: str | Path) -> None:
-    """The same as one file, which replaces what is there. Raises StorageError where it cannot be written."""
+    """Save as one file, which replaces what is there. Raises StorageError where it cannot be written."""
     with TemporaryDirectory(prefix=scratch_names("file")) as scratch:
         save(algorithm, folder := Path(scratch) / "saved")
         pack(folder, Path(path))

@@ -81,7 +81,7 @@ def check_row_acts_by_its_own_coefficients(make: Make) -> None:
 
 
 def _answered_otherwise(make: Make, row: dict[str, float]) -> str:
-    """What a row with these coefficients answers otherwise than its seed alone; "" where nothing is."""
+    """Name what a row with these coefficients answers otherwise than its seed alone; "" where nothing is."""
     dataset = data_for(make)
     stacked = Stack(make(dtype="float64"), (3, 4), [{}, row]).fit(dataset, 5, 5).seed(1)
     alone = make(dtype="float64", seed=4, **row).fit(dataset, 5, 5)

@@ -188,7 +188,7 @@ def check_padding_is_unseen(make: Make) -> None:
 
 
 def _check_padded_histories(make: Make) -> None:
-    """The same of steps with what came before them, for recurrent encoders."""
+    """Check the steps that came before others, for recurrent encoders."""
     fit, batch, before = looked_at(make)
     if (there := steps_there(batch.observation)) is None:
         return

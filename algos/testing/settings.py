@@ -97,14 +97,14 @@ def check_settings_matter(make: Make, names: Iterable[str] | None = None) -> Non
 
 
 class Effects:
-    """What settings change in a short run on the tiny data: its networks, predictions and draws."""
+    """Effects of settings in a short run on the tiny data: on its networks, predictions and draws."""
 
     def __init__(self, make: Make) -> None:
         self._make, self._dataset = make, data_for(make)
         self._known: dict[str, dict[str, Tensor] | None] = {}
 
     def of(self, switched: Mapping[str, Any], name: str, values: Iterable[Any], tries: Sequence[int] = (2, 10)) -> bool:
-        """Whether some value of a setting leads elsewhere than the one that it has, with other settings `switched`.
+        """Tell whether some value of a setting leads elsewhere than the one that it has, with other settings `switched`.
 
         Most do within two updates; what acts now and then, or through a target, needs more.
         """
@@ -117,7 +117,7 @@ class Effects:
         )
 
     def in_company(self, name: str, values: Sequence[Any]) -> bool:
-        """Whether a setting has an effect beside others that are switched: one named alike, all that go together, or any one."""
+        """Tell whether a setting has an effect beside others that are switched: one alike, all that go together, or any."""
         alike = [other for other in self._make().Config.model_fields if other != name and (other in name or name in other)]
         if any(self.of({other: value}, name, values[:2], (10,)) for other in alike for value in self._other(other)):
             return True
@@ -126,7 +126,7 @@ class Effects:
         return any(self.of({other: value}, name, values[:2], (10,)) for other, value in self._switched.items() if other != name)
 
     def _outcome(self, settings: Mapping[str, Any], updates: int, *, keep: bool = True) -> dict[str, Tensor] | None:
-        """What came of a run; None where such settings do not go with the tiny data."""
+        """Run with settings, and give what came of it; None where they do not go with the tiny data."""
         key = f"{updates} {sorted(settings.items())}"
         if key in self._known:
             return self._known[key]

@@ -38,17 +38,11 @@ def tiny_dataset(
     masked: Literal["some", "all"] | None = None,
     unheard_of: int = 0,
 ) -> Dataset:
-    """Random transitions in episodes of 1 to 20 steps with every kind of end; the same at every call.
+    """Make random transitions in episodes of 1 to 20 steps with every kind of end; the same at every call.
 
-    Args:
-        discrete: Whether actions are 0, 1, …, else vectors of numbers.
-        n: Transitions.
-        observation_size: Entries of an observation.
-        actions: Entries of an action, or how many actions there are.
-        cut: The same transitions, each an episode of its own: truncated where the episode went on.
-        reach: Continuous actions are in ± this.
-        masked: Whether there is a mask of legal actions: of the one that is taken and half of the others, or of all.
-        unheard_of: So many further actions, which are never legal.
+    `actions` are the entries of an action within ± `reach`, or how many actions there are, and `unheard_of` so many further ones,
+    which are never legal. With `cut` each transition is an episode of its own, truncated where the episode went on. `masked` brings
+    a mask of legal actions: of the one that is taken and half of the others, or of all.
     """
     arrays = tiny_arrays(discrete, n, observation_size, actions, cut=cut, reach=reach)
     if masked is not None or unheard_of:
@@ -64,7 +58,7 @@ def tiny_dataset(
 def tiny_arrays(
     discrete: bool, n: int = 400, observation_size: int = 5, actions: int = 3, *, cut: bool = False, reach: float = 1.0
 ) -> dict[str, Any]:
-    """What `tiny_dataset` is made of: arguments of `Dataset.from_arrays`."""
+    """Make the arguments of `Dataset.from_arrays` for `tiny_dataset`."""
 
     def draw(name: int, shape: tuple[int, ...]) -> np.ndarray:
         return normal(root_key(name), shape).numpy()
@@ -170,7 +164,7 @@ def maker(algorithm: type[Algorithm], **settings: Any) -> Make:
 
 
 def answers(algorithm: Algorithm) -> dict[str, Callable[[Any], Any]]:
-    """How a trained algorithm answers raw observations: `predict` and `sample_action`.
+    """Give the ways in which a trained algorithm answers raw observations: `predict` and `sample_action`.
 
     One that acts on what came before is asked as at an episode's first step; one that has no policy is asked nothing.
     """
@@ -183,12 +177,12 @@ def answers(algorithm: Algorithm) -> dict[str, Callable[[Any], Any]]:
 
 
 def values_alone(algorithm: Algorithm) -> bool:
-    """Whether a trained algorithm has values of single observations, so that there is `predict_value`."""
+    """Tell whether a trained algorithm has values of single observations, so that there is `predict_value`."""
     return algorithm.learns_values() and not remembers(algorithm.config_)
 
 
 def looks_back(algorithm: Algorithm) -> bool:
-    """Whether a trained algorithm acts on what came before, so that `predict` is refused."""
+    """Tell whether a trained algorithm acts on what came before, so that `predict` is refused."""
     return isinstance(algorithm.wants_, Stretches) or bool(memories(algorithm.ports_))
 
 

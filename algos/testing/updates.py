@@ -41,7 +41,7 @@ class SeenLoss:
     gradients: tuple[Tensor, ...]
 
     def differs(self, other: SeenLoss, by: float = 0.0) -> bool:
-        """Whether any bit of value or gradients differs, or any number by more than `by`."""
+        """Tell whether any bit of value or gradients differs, or any number by more than `by`."""
         mine, others = (self.value, *self.gradients), (other.value, *other.gradients)
         return any(not torch.allclose(a, b, rtol=0, atol=by) for a, b in zip(mine, others, strict=True))
 
@@ -137,7 +137,7 @@ def moved_by_verbs(learner: Learner, batch: Batch) -> Iterator[tuple[str, tuple[
 
 
 def gradients_elsewhere(learner: Learner, seen: SeenLoss) -> dict[str, float]:
-    """Where else a loss has a gradient, by name with its largest entry: target networks, and the batch's next observation."""
+    """Name where else a loss has a gradient, with its largest entry: target networks, and the next observation."""
     following = pytree.tree_map(_copy, seen.batch.next_observation)
     named = [(f"target network {n!r}", t) for n, ts in learner.target.items() for t in ts.values() if t.is_floating_point()]
     named += [("next observation", leaf) for leaf in pytree.tree_leaves(following) if leaf.is_floating_point()]

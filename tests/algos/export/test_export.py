@@ -296,11 +296,6 @@ def test_other_endings_are_refused_with_those_there_are(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_untrained_algorithm_has_no_policy(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="has not been trained"):
-        d3ray.BC().save_policy(tmp_path / "policy.onnx")
-
-
 def test_a_policy_that_is_not_finite_is_refused() -> None:
     algorithm = trained("BC")
     with torch.no_grad():

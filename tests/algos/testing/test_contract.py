@@ -20,8 +20,8 @@ from d3ray.algos.testing import Check, check_export_acts_as_predict, check_name
 from d3ray.algos.values.dqn import DQN, DQNConfig
 from d3ray.data.config import setting
 
-from .contract_cells import DEFAULT, cell_settings, cells, factors
-from .pairwise import Cell, all_pairs, covering, pairs_of
+from .contract_cells import cell_settings, cells
+from .pairwise import Cell
 
 MOST, OF_ANOTHER, OF_AN_HEIR = 4, 2, 1  # cells of SAC and DQN, of others, and of heirs to a page; the slow test has them all
 CELLS = [(name, check) for name in algorithm_names() for check in testing.CHECKS]
@@ -112,36 +112,3 @@ def test_python_numbers_may_meet_coefficients(weigh: Callable[[Tensor], Tensor])
             return values * weigh(h.delta), metrics
 
     testing.check_update_reads_no_value(testing.maker(Weighs))
-
-
-def test_what_an_heir_checks_of_its_settings() -> None:
-    assert own_settings("AL") == ["alpha"]
-    assert own_settings("DQN") == list(DQN.Config.model_fields)
-    assert {"weight", "double"}.isdisjoint(own_settings("CalQL"))
-    assert "endless" in own_settings("CalQL")
-    assert heir_to("CalQL") is algorithm_class("CQL")
-
-
-def test_kinds_of_settings_are_found_by_themselves() -> None:
-    found = factors("SAC")
-    assert {"q_function", "encoder", "optimizer", "sampler", "observation_scaler", "reward_scaler", "action_scaler"} < found.keys()
-    assert set(found["q_function"]) == {DEFAULT, "qr", "iqn", "fqf", "categorical"}
-    assert set(found["sampler"]) == {DEFAULT, "uniform", "epoch", "weighted", "prioritized", "stream"}
-    assert "prioritized" not in factors("BC")["sampler"]  # it has no TD errors to draw by
-    assert "pixel" not in found["encoder"]  # the data have no images
-    assert set(found["encoder"]["dense"]) == {"actor_encoder", "critic_encoder"}
-    few = cells("SAC", MOST)
-    assert {cell["q_function"] for cell in few} | {DEFAULT} == set(found["q_function"])  # the defaults have a test of their own
-    assert all(cell.keys() == found.keys() for cell in few)
-
-
-def test_coverings_cover_every_pair_in_few_cells() -> None:
-    levels = {"a": ["1", "2", "3"], "b": ["1", "2", "3"], "c": ["1", "2", "3"], "d": ["1", "2", "3"]}
-    made = covering(levels)
-    assert set().union(*map(pairs_of, made)) == all_pairs(levels)
-    assert len(all_pairs(levels)) == 54
-    assert 9 <= len(made) <= 13  # nine would do (an orthogonal array); all combinations are 81
-    assert made[:4] == covering(levels, 4) == covering(levels, 4)
-    known = [dict.fromkeys(levels, "1")]
-    assert set().union(*map(pairs_of, covering(levels, None, known))) >= all_pairs(levels) - pairs_of(known[0])
-    assert known[0] not in covering(levels, None, known)
