@@ -128,7 +128,7 @@ class Linear(nn.Module):
         return self.weight if self.spectral is None else self.spectral(self.weight), self.bias
 
     def applied(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """What the layer would give with this weight and bias."""
+        """Applies the layer with this weight and bias."""
         if self.members is None:
             return _affine(x, weight, bias)
         if x.ndim == 2:
@@ -156,7 +156,7 @@ def _affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 class EncoderModule(nn.Module):
-    """What an encoder builds.
+    """Base of the modules that encoders build.
 
     Called as `module(observation, action=None, first=None)` it gives [B, features], or [members, B, features] for an ensemble, of
     which `first` asks for the first so many members; without an ensemble `first` changes nothing. An action [members, B, A] is one
@@ -260,7 +260,7 @@ class DeterministicPolicy(nn.Module):
 
 
 class PointPolicy(DeterministicPolicy):
-    """The same as a distribution, for losses that ask for log densities: [B, ...] to a `Point`."""
+    """A `DeterministicPolicy` as a distribution, for losses that ask for log densities: [B, ...] to a `Point`."""
 
     def forward(self, observation: Observation) -> Point:  # pyright: ignore[reportIncompatibleMethodOverride]
         return Point(super().forward(observation))
@@ -290,7 +290,7 @@ class CategoricalPolicy(nn.Module):
 
 
 class SoftmaxPolicy(CategoricalPolicy):
-    """The same as a distribution: [B, ...] to a `Categorical`."""
+    """A `CategoricalPolicy` as a distribution: [B, ...] to a `Categorical`."""
 
     def forward(self, observation: Observation) -> Categorical:  # pyright: ignore[reportIncompatibleMethodOverride]
         return Categorical(super().forward(observation).log_softmax(-1))

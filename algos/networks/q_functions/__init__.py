@@ -1,6 +1,6 @@
 """Q-functions: what a critic estimates of the return, chosen by name for every algorithm that has one.
 
-A critic is an ensemble; B is the last axis of all that concerns samples, so that `goal = reward + discount * following` broadcasts
+A critic is an ensemble; B is the last axis of all that concerns samples, so that `goal = following * discount + reward` broadcasts
 over members and atoms, whatever the Q-function. Critics of continuous actions have
 
 - `forward(observation, action, first=None)`: the expected values Q_i(s, a), [members, B], or of the `first` members;

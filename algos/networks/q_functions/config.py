@@ -25,7 +25,7 @@ Maker = Callable[[Any, "CriticSpec"], Kind]  # a critic's class, of a Q-function
 
 @dataclass(frozen=True)
 class CriticSpec:
-    """What a critic is made for.
+    """The sizes of a critic.
 
     Attributes:
         encoder: What reads observations, and actions beside them.
@@ -100,7 +100,7 @@ class HeadConfig(QFunctionConfig):
         return Dueling(size_in, spec.outputs, each, members, hidden=self.stream_units, layer=layer)
 
     def affine_head(self, size_in: int, spec: CriticSpec, members: int | None) -> Linear | Dueling:
-        """The same for those that read its weights: one affine layer, all in all. Raises ConfigError where it is none."""
+        """Makes a head whose weights are read: one affine layer. Raises ConfigError where it is none."""
         if self.stream_units is not None:
             raise ConfigError("A head over embedded fractions is affine: leave stream_units out, and widen the encoder.")
         return self.head(size_in, spec, 1, members)

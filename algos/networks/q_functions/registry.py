@@ -22,7 +22,7 @@ QFunction = Annotated[SerializeAsAny[QFunctionConfig], BeforeValidator(KINDS.rea
 
 
 def _of_means(chosen: QFunctionConfig) -> QFunctionConfig:
-    """The same, with the loss that estimates a mean where a mean is chosen and no loss is said."""
+    """Sets the loss that estimates a mean where a mean is chosen without a loss."""
     return chosen.model_copy(update={"loss": "squared"}) if isinstance(chosen, Mean) and chosen.loss is None else chosen
 
 
