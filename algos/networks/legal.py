@@ -7,15 +7,12 @@ finite: 0 times it is 0, and an action of probability 0 adds nothing, where infi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
-from ...data.masks import mask_of
+from ...data.masks import Masked, mask_of
 
-if TYPE_CHECKING:
-    from .perceptrons import Observation
+Observation = Tensor | dict[str, Tensor] | Masked
 
 NEVER = -1e20  # no value or logit comes near it; its square is beyond float32
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -12,18 +12,13 @@ from torch.utils import _pytree as pytree
 
 from ...data.histories import Histories
 from ...data.lazy import moved
-from ...data.masks import Masked, bare
+from ...data.masks import bare
 from ...data.spec import Dict, Discrete, Leaf, MultiDiscrete, ObservationSpace, space_columns
 from .distributions import Categorical, ClippedGaussian, Gaussian, Point, SquashedGaussian
+from .legal import Observation as Observation
 from .legal import legal_only
 from .normalization import SpectralNorm
 from .training import autocast, lowered
-
-if TYPE_CHECKING:
-    from .encoders import Encoder
-    from .encoding import PerceptronConfig
-
-Observation = Tensor | dict[str, Tensor] | Masked
 
 
 class Repeated:
@@ -182,6 +177,21 @@ class EncoderModule(nn.Module):
         return seen.steps() if isinstance(seen, Histories) and not self.remembers else seen
 
 
+class Layered(Protocol):
+    """Settings of layers, as networks read them; see `encoding.PerceptronConfig`."""
+
+    @property
+    def hidden_units(self) -> tuple[int, ...]: ...
+
+    def layers(self, size: int, members: int | None) -> nn.Module: ...
+
+
+class Encoder(Protocol):
+    """Settings that build an encoder, see `encoding.EncoderConfig`."""
+
+    def build(self, observation: ObservationSpace, action_size: int = 0, members: int | None = None) -> EncoderModule: ...
+
+
 def _for_members(x: Tensor, members: int | None, first: int | None) -> Tensor:
     """[B, size] with the first so many members of an ensemble in front, if it is not for all; what has them already stays."""
     return x if first is None or members is None or x.ndim > 2 else x.expand(first, *x.shape)
@@ -190,7 +200,7 @@ def _for_members(x: Tensor, members: int | None, first: int | None) -> Tensor:
 class VectorNetwork(EncoderModule):
     """An observation of any space as one vector, and an action beside it, through layers."""
 
-    def __init__(self, observation: ObservationSpace, action_size: int, members: int | None, config: PerceptronConfig) -> None:
+    def __init__(self, observation: ObservationSpace, action_size: int, members: int | None, config: Layered) -> None:
         super().__init__()
         self.members = members
         self.flat = Flat(observation)
@@ -214,7 +224,7 @@ class KeysNetwork(EncoderModule):
         observation: Dict,
         action_size: int,
         members: int | None,
-        config: PerceptronConfig,
+        config: Layered,
         parts: Mapping[str, EncoderModule],
     ) -> None:
         super().__init__()

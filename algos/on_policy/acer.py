@@ -41,7 +41,7 @@ from ..definition import LossValue, Network, Verbs, loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import Encoder
 from ..networks.perceptrons import ValueFunction
-from ..networks.q_functions.critics import Mean
+from ..networks.q_functions import Mean
 from ..optimizers import Optimizer, RMSprop
 from ..presets import TaskPresets
 from .estimators import retrace

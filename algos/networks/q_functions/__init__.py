@@ -16,13 +16,13 @@ actions, [members, actions, N, B].
 
 from .bootstrap import Bootstrap, bootstrap_mask
 from .categorical import Categorical
-from .config import CriticSpec, HeadConfig, QFunctionConfig
+from .config import HeadConfig, Mean, QFunctionConfig
 from .critics import (
     ContinuousCritic,
     Critic,
+    CriticSpec,
     DiscreteCritic,
     Goal,
-    Mean,
     Values,
     as_values,
     learned_from,

@@ -1,13 +1,13 @@
 """Critics of every Q-function: what they say of the return, how an ensemble speaks as one, and what is asked of them.
 
-`Mean`, the expected return, is here; Q-functions that are distributions stand beside.
+Critics of the expected return are here; those of distributions stand beside.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,10 +15,10 @@ from torch.nn.functional import huber_loss
 from torch.utils import _pytree as pytree
 
 from ....data.batch import Batch
-from ....data.config import setting
+from ....data.spec import ObservationSpace
+from ..encoders import Encoder
 from ..legal import legal_only, legal_samples
 from ..perceptrons import Observation
-from .config import CriticSpec, HeadConfig
 
 Loss = tuple[Tensor, dict[str, Tensor]]
 Choice = Tensor | Callable[[Tensor], Tensor]  # discrete actions [B], or what chooses them by expected values [members, B, actions]
@@ -176,6 +176,27 @@ def _mixed(least: Values, largest: Values, share: Tensor | float) -> Values:
 # ---- critics
 
 
+@dataclass(frozen=True)
+class CriticSpec:
+    """The sizes of a critic.
+
+    Attributes:
+        encoder: What reads observations, and actions beside them.
+        observation: The space of observations.
+        action_size: Entries of an action that the critic reads; 0: none.
+        outputs: Actions that it has values of: 1 where it reads one.
+        members: Size of the ensemble.
+        share_encoder: Whether the members have one encoder.
+    """
+
+    encoder: Encoder
+    observation: ObservationSpace
+    action_size: int
+    outputs: int
+    members: int
+    share_encoder: bool = False
+
+
 class Critic(nn.Module):
     """An ensemble that reads the features of its own encoders, or with `share_encoder` of one.
 
@@ -294,30 +315,19 @@ def learned_from(loss: Tensor, batch: Batch) -> Tensor:
 # ---- the expected return
 
 
-class Mean(HeadConfig):
-    """Q(s, a) = E[return].
+class MeanSettings(Protocol):
+    """`Mean`, as its critics read it."""
 
-    Only the squared error estimates it. The Huber loss goes with a median beyond its corner: it is steadier while errors of
-    bootstrapping are larger than the noise of rewards, and wrong where that noise is larger than the corner.
-    """
+    @property
+    def loss(self) -> Literal["squared", "huber"] | None: ...
 
-    name: Literal["mean"] = "mean"
-    loss: Literal["squared", "huber"] | None = setting(
-        None, "squared, or huber with its corner at 1; null: squared for continuous actions, else huber", since="0.2"
-    )
-
-    def is_huber(self, *, discrete: bool) -> bool:
-        """Tells whether critics of such actions have the Huber loss."""
-        return (self.loss or self.critics()[discrete].usual) == "huber"
-
-    def critics(self) -> tuple[type[MeanCritic], type[DiscreteMeanCritic]]:
-        return MeanCritic, DiscreteMeanCritic
+    def head(self, size_in: int, spec: CriticSpec, each: int, members: int | None) -> nn.Module: ...
 
 
 class _Number(Critic):
     usual: ClassVar[Literal["squared", "huber"]]
 
-    def __init__(self, config: Mean, spec: CriticSpec) -> None:
+    def __init__(self, config: MeanSettings, spec: CriticSpec) -> None:
         super().__init__(spec)
         self._loss = config.loss or self.usual
         self.head = config.head(self.encoder.features, spec, 1, self.several)

@@ -9,8 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, SerializeAsAny
 
 from ..named import Named
 from .categorical import Categorical
-from .config import QFunctionConfig
-from .critics import Mean
+from .config import Mean, QFunctionConfig
 from .fqf import FQF
 from .iqn import IQN
 from .qr import QR
