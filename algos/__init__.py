@@ -1,4 +1,4 @@
-"""What is learned: algorithms, the learner, networks, environments, policies, export."""
+"""Algorithms, the learner, networks, environments, policies, export."""
 
 from __future__ import annotations
 

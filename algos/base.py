@@ -37,7 +37,6 @@ class Algorithm(Estimator):
     """Base of every algorithm; its arguments are `Definition`'s, its attributes `Estimator`'s."""
 
     def guests(self, config: Any, row: int) -> Mapping[str, nn.Module]:
-        """The model of the dynamics, where there is one."""
         model = self.given_model(config)
         return {} if model is None else {"dynamics": model}
 
@@ -59,7 +58,6 @@ class Algorithm(Estimator):
         return super().completed(config, dataset)
 
     def completed_online(self, config: Any, spec: Spec, environment: str) -> Any:
-        """The same of an environment."""
         if (model := self.given_model(config)) is not None:
             import gymnasium
 
@@ -79,7 +77,7 @@ class Algorithm(Estimator):
     def fitter_online(
         self, env: Any, buffer: ReplayBuffer | None = None, explorer: Any = None, **arguments: Any
     ) -> Iterator[Epoch]:
-        """The same, an epoch at a time; arguments as `d3ray.algos.online.training.fitter_online`'s, which says them all."""
+        """Trains online, an epoch at a time; for arguments see `d3ray.algos.online.training.fitter_online`."""
         from .online.training import fitter_online
 
         return fitter_online(self, env, buffer, explorer, **arguments)
@@ -93,7 +91,7 @@ class Algorithm(Estimator):
         n_steps: int | None = None,
         **arguments: Any,
     ) -> Dataset | ReplayBuffer:
-        """What this policy does in an environment.
+        """Plays this policy in an environment.
 
         Args:
             env: As for `d3ray.algos.environments.make.make`.
@@ -114,7 +112,7 @@ class Algorithm(Estimator):
         return collect(self, env, buffer, explorer, deterministic, n_steps, **arguments)
 
     def build_with_env(self, env: Any) -> Self:
-        """The same for an environment: a gymnasium id, a config, a factory or an object, which is left open."""
+        """Builds the networks for an environment: a gymnasium id, a config, a factory or an object, which is left open."""
         from .environments.make import is_given, make
         from .learning.fit import Fit
 
@@ -249,7 +247,7 @@ class Algorithm(Estimator):
 
     @classmethod
     def load(cls, path: str | Path, device: AnyDevice = None) -> Self:
-        """What `save` wrote. Raises StorageError when it is not whole, ConfigError when it is another algorithm's."""
+        """Loads what `save` wrote. Raises StorageError when it is not whole, ConfigError when it is another algorithm's."""
         from .saving.saving import load
 
         return cls._checked(load(path, device), path)

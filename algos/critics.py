@@ -1,4 +1,4 @@
-"""What algorithms with critics, or with a policy and critics, share, whichever actions they are for.
+"""Settings and kinds of update of algorithms with critics, or with a policy and critics.
 
 Most have one step of the critics, one of the policy, and targets that follow, each a kind of update of its own:
 
@@ -142,7 +142,7 @@ class Critics(Algorithm):
 
 
 class DiscreteCritics(Critics):
-    """The same where an action is one of n, and a critic has a value for each."""
+    """`Critics` of discrete actions: a critic has a value for each."""
 
     def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         return picked(nets.critic(observation), action)
@@ -178,7 +178,7 @@ class DistributionPolicy(Algorithm):
 
 
 class SoftmaxActor(DistributionPolicy):
-    """The same with discrete actions: the likeliest one acts, and its draws explore."""
+    """A `DistributionPolicy` over discrete actions: the likeliest one acts, and its draws explore."""
 
     actions: ClassVar = "discrete"
 
@@ -189,10 +189,13 @@ class SoftmaxActor(DistributionPolicy):
         return {"action": Noise((spec.n_actions,), "uniform")}
 
 
-def critic_network(spec: Spec, config: PolicyAndCriticsConfig) -> Network:
-    """The critics, with a target: of an action each, or with a value for each discrete one."""
-    make, size = (
-        (config.q_function.discrete, spec.n_actions) if spec.discrete else (config.q_function.continuous, spec.action.shape[0])
-    )
-    critic = make(config.critic_encoder, spec.observation, size, config.n_critics, share_encoder=config.share_encoder)
-    return Network(critic, "critic_learning_rate", True, config.critic_optimizer, config.q_function.groups())
+def critic_network(spec: Spec, config: Any, settings: str = "critic_") -> Network:
+    """The critics, with a target: of an action each, or with a value for each discrete one.
+
+    `settings` is what the names of their settings begin with.
+    """
+    encoder, optimizer = (getattr(config, f"{settings}{part}") for part in ("encoder", "optimizer"))
+    function = config.q_function
+    make, size = (function.discrete, spec.n_actions) if spec.discrete else (function.continuous, spec.action.shape[0])
+    critic = make(encoder, spec.observation, size, config.n_critics, share_encoder=config.share_encoder)
+    return Network(critic, f"{settings}learning_rate", True, optimizer, function.groups())

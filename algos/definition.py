@@ -1,4 +1,4 @@
-"""What an algorithm is: a config, networks, a schedule, losses, and how it acts."""
+"""The definition of an algorithm: a config, networks, a schedule, losses, and how it acts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COMPILED_FROM = 100_000
 """Steps of a training that is done earlier when its gradient steps are compiled."""
 
 RUN = ("seed", "device", "dtype", "compile_graph", "data_parallel")
-"""What an algorithm is given beside its settings: they belong to a run."""
+"""Arguments of an algorithm beside its settings: they belong to a run."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def transitions(config: TrainedConfig, **more: Any) -> Transitions:
 
 
 class Definition:
-    """What an algorithm's file writes, and its settings as scikit-learn wants them; `base.Algorithm` adds what users do with it.
+    """The methods that an algorithm's page writes, and settings as scikit-learn wants them; `base.Algorithm` is for users.
 
     Args:
         **settings: Fields of `Config`. Stored untouched; checked when `fit` derives `config_`.
@@ -112,7 +112,6 @@ class Definition:
 
     @property
     def config_(self) -> Any:
-        """The checked settings, once fitted."""
         raise NotImplementedError
 
     # ---- what an algorithm's file writes
@@ -139,11 +138,11 @@ class Definition:
         raise NotImplementedError
 
     def wants(self, config: Any) -> Wants:
-        """What losses learn from: how batches are drawn, and what they carry."""
+        """Declares how batches are drawn, and what they carry."""
         return transitions(config)
 
     def ports(self, spec: Spec, config: Any) -> Ports:
-        """What `act` takes beside the observation, by name: memory, and random numbers."""
+        """Declares the inputs of `act` beside the observation, by name: memory, and random numbers."""
         return {}
 
     def act(self, nets: Nets, observation: Any, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
@@ -175,7 +174,7 @@ class Definition:
 
     @classmethod
     def acts(cls) -> bool:
-        """Whether there is a policy; what judges another's has none."""
+        """Tells whether there is a policy; an evaluation of another's has none."""
         return cls.act is not Definition.act
 
     @classmethod
@@ -190,7 +189,7 @@ class Definition:
         return config
 
     def completed_online(self, config: Any, spec: Spec, environment: str) -> Any:
-        """The same without data: what follows from an environment, its raw spaces and its id."""
+        """Completes the settings without data, by an environment's raw spaces and its id."""
         return config
 
     @classmethod

@@ -65,7 +65,7 @@ class Device:
 
 
 AnyDevice = str | int | Device | None
-"""What `Definition` takes for a device; True and False are among the integers."""
+"""A device as `Definition` takes it; True and False are among the integers."""
 
 
 class GpuTooSmallError(ConfigError):

@@ -1,4 +1,4 @@
-"""What losses and kinds of update are written with: networks of one seed, hyper-parameters, addressed noise, the verbs."""
+"""The vocabulary of losses and kinds of update: networks of one seed, hyper-parameters, addressed noise, the verbs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from ..data.batch import Batch, Drawn, Steps
+from ..data.batch import Batch, Drawn
 from ..data.random import fold, normal, uniform
 from .networks.training import Pass, drawn_whole, under_way
 
@@ -46,7 +46,7 @@ class Nets:
         resting: Whether live networks are at rest too, as where a loss is only read.
         h: The hyper-parameters that go with them, for what acts and values: `nets.h.action_std`.
         guests: Networks of others, which are at rest.
-        ahead: Noise at `key`, drawn together with that of steps to come.
+        ahead: Noise at `key`, drawn together with that of other steps, and which of them this is.
     """
 
     target: Nets
@@ -64,7 +64,7 @@ class Nets:
         resting: bool = False,
         h: Hyper | None = None,
         guests: Nets | None = None,
-        ahead: Ahead | None = None,
+        ahead: tuple[Ahead, int] | None = None,
     ) -> None:
         self._modules, self._tensors, self._dtype = modules, tensors, dtype
         self._training, self._is_target = target is not None and not resting, target is None
@@ -107,7 +107,8 @@ class Nets:
 
     def _normal(self, name: str, shape: tuple[int, ...]) -> Tensor:
         if self._ahead is not None:
-            return self._ahead.noise(name, shape, self._dtype)
+            ahead, at = self._ahead
+            return ahead.noise(at, name, shape, self._dtype)
         return normal(fold(self._key, name), shape, self._dtype)
 
     def uniform(self, name: str, shape: tuple[int, ...] | torch.Size) -> Tensor:
@@ -128,23 +129,22 @@ class Ahead:
 
     Args:
         keys: int64 [steps], the address of the loss at each step.
-        steps: Which says the one under way.
     """
 
     LARGEST = 2**20  # numbers held at once for one name
 
-    def __init__(self, keys: Tensor, steps: Steps) -> None:
-        self._keys, self._steps = keys, steps
+    def __init__(self, keys: Tensor) -> None:
+        self._keys = keys
         self._made: dict[tuple[str, tuple[int, ...], torch.dtype], Tensor] = {}
 
-    def noise(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """What `normal` gives at the address of the step under way."""
+    def noise(self, at: int, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Gives the numbers of `normal` at the address of the step number `at` of these."""
         if math.prod(shape) * len(self._keys) > self.LARGEST:
-            return normal(fold(self._keys[self._steps.at], name), shape, dtype)
+            return normal(fold(self._keys[at], name), shape, dtype)
         key = (name, shape, dtype)
         if key not in self._made:
             self._made[key] = normal(fold(self._keys, name), shape, dtype)
-        return self._made[key][self._steps.at]
+        return self._made[key][at]
 
 
 class NetworkCall:
@@ -196,7 +196,7 @@ def _holding(module: nn.Module, tensors: Parameters) -> Generator[None]:
 
 
 def _wants_pass(module: nn.Module, *, training: bool) -> bool:
-    """Whether a layer inside draws or keeps statistics; remembered on the module, for it is asked at every call."""
+    """Tells whether a layer inside draws or keeps statistics; kept on the module, for it is asked at every call."""
     known: tuple[bool, bool] | None = module.__dict__.get("_d3ray_pass")
     if known is None:
         layers = list(module.modules())
@@ -267,7 +267,7 @@ def precomputed(method: Callable[[Any, Nets, Batch, Hyper], Tensor]) -> Callable
 
 
 class Verbs(Protocol):
-    """What a kind of update knows of the learner: it is a method of (verbs, batch) that calls these."""
+    """The learner as a kind of update sees it, which is a method of (verbs, batch) that calls these."""
 
     def minimise(self, loss: Loss, network: str | tuple[str, ...], batch: Drawn) -> None:
         """One optimiser step of the named networks down the gradient of the mean loss; no other network gets a gradient."""
@@ -305,7 +305,7 @@ class Verbs(Protocol):
 
 
 def due(step: int, **every: int) -> tuple[str, ...]:
-    """The kinds that are due at gradient step `step` (from 0), in the order given: each at every so-manieth step.
+    """Gives the kinds that are due at gradient step `step` (from 0), in the order given: each at every n-th step.
 
     `due(step, critic=1, actor=2, targets=2)` is ("critic",) at step 0 and ("critic", "actor", "targets") at step 1.
     """

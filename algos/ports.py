@@ -1,4 +1,4 @@
-"""What a policy takes beside the observation: memory that it hands on from step to step, and random numbers."""
+"""Inputs of a policy beside the observation: memory that it hands on from step to step, and random numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BLOCK, _MANY = 64, 64  # steps whose numbers are drawn at once, of at most so m
 
 @dataclass(frozen=True)
 class Memory:
-    """What is handed on from step to step, [B, *shape] floats.
+    """Memory that is handed on from step to step, [B, *shape] floats.
 
     Attributes:
         shape: Of one.

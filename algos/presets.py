@@ -61,7 +61,7 @@ class TaskPresets(Mapping[str, Preset]):
         return Preset(source, {**shared, **self._as_written_here(group["presets"][name])})
 
     def _as_written_here(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """As a page writes them: a mapping that stands for a config, such as an encoder's, becomes one, and a list a tuple."""
+        """Reads settings of a table: a mapping that stands for a config, such as an encoder's, becomes one, and a list a tuple."""
         fields, made = self._config.model_fields, dict[str, Any]()
         for name, value in settings.items():
             if isinstance(value, dict) and isinstance(fields[name].default, BaseModel):

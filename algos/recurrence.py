@@ -1,4 +1,4 @@
-"""What an algorithm makes of recurrent encoders: which may have some, what its policy remembers by them, and how it acts then.
+"""Recurrent encoders in algorithms: which may have some, the memory of a policy that has, and how it acts.
 
 Losses see them through the batch: its observations are `Histories`, of which networks make features as of any others. So a page
 says which of its networks act, in `Definition.recurrent`, and nothing else. How those that learn from rollouts begin a stretch with
@@ -74,13 +74,13 @@ def check_recurrence(name: str, networks: tuple[str, ...], config: Any) -> None:
 
 
 def ports_of(algorithm: Acts, networks: Mapping[str, nn.Module], spec: Any, config: Any) -> Ports:
-    """What `act` takes beside the observation: what its page says, and the memory of the recurrent networks that act."""
+    """Gives the inputs of `act` beside the observation: its page's, and the memory of the recurrent networks that act."""
     found = _recurrent(algorithm, networks)
     return {**algorithm.ports(spec, config), **{name: Memory(network.memory_shape) for name, network in found.items()}}
 
 
 def acted(algorithm: Acts, nets: Nets, observation: Any, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
-    """What `act` gives, of recurrent networks from the memories in `state` on; without, each observation is an episode's first."""
+    """Calls `act`, recurrent networks going on from the memories in `state`; without, each observation is an episode's first."""
     if not state or not (found := _remembering(algorithm, nets)):
         return algorithm.act(nets, observation, state, noise)
     own = {name: tensor for name, tensor in state.items() if name not in found}

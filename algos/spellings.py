@@ -1,4 +1,4 @@
-"""What papers and other libraries call algorithms that have another name here, for who types that."""
+"""Names that papers and other libraries have for algorithms that are called otherwise here."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def known_as(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean_algorithm(word: str, known: Iterable[str]) -> str:
-    """As `did_you_mean`, of names of algorithms: other spellings of what is known come before what merely looks alike."""
+    """Proposes the name of an algorithm: other spellings of a known one come before names that merely look alike."""
     names = list(known)
     if (meant := known_as(word, names)) is None:
         return did_you_mean(word, names)

@@ -123,7 +123,7 @@ class Stack:
         evaluators: Mapping[str, Evaluator] | None,
         callbacks: Sequence[Callback],
     ) -> None:
-        """What follows an epoch for one row; one that failed in it is still logged, and left alone afterwards."""
+        """Finishes an epoch of one row; one that failed in it is still logged, and left alone afterwards."""
         if k in self.failed_rows:
             return
         if "first_bad_step" in metrics:
@@ -174,7 +174,7 @@ class Stack:
         return len(set(self.seeds)) == len(self.seeds)
 
     def _names(self) -> list[str]:
-        """What a state calls the rows: by their seeds, where those tell them apart."""
+        """Names the rows in a state: by their seeds, where those tell them apart."""
         return [str(seed) if self._distinct else f"row-{k}" for k, seed in enumerate(self.seeds)]
 
 

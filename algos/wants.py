@@ -1,4 +1,4 @@
-"""What an algorithm learns from: how its batches are drawn, and what they carry. `Definition.wants` declares one of these."""
+"""Declarations of what an algorithm learns from, of which `Definition.wants` gives one."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Stretches:
 
 
 class Looks(Protocol):
-    """What a source sees of the fit that it feeds; `Learner` is one.
+    """The fit as a source sees it that feeds it; `Learner` is one.
 
     Attributes:
         seeds: One for each row.
@@ -82,7 +82,7 @@ class Looks(Protocol):
     device: torch.device
 
     def look(self, part: Callable[..., Any], *inputs: Any, call: int = 1) -> Any:
-        """What a function of (nets, *inputs, h) of one seed gives at the present state, for every row.
+        """Calls a function of (nets, *inputs, h) of one seed at the present state, for every row.
 
         It draws at (seed, name of the function, step, call): who looks several times in a step numbers the calls.
         """
@@ -93,7 +93,7 @@ class Opened(Source, Protocol):
     """A source that sees the fit. Whatever it keeps from one step to the next is in its state."""
 
     def state(self) -> Mapping[str, Tensor]:
-        """What it goes on from, by name; of a stack each with an axis of rows in front."""
+        """Gives the tensors that it goes on from, by name; of a stack each with an axis of rows in front."""
         ...
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
@@ -103,7 +103,7 @@ class Opened(Source, Protocol):
 
 @dataclass(frozen=True)
 class Material:
-    """What there is to learn from.
+    """The data to learn from.
 
     Attributes:
         given: The dataset, the replay buffer, or what else training was called with, as an environment of tensors.
@@ -116,7 +116,7 @@ class Material:
 
 @runtime_checkable
 class Opens(Protocol):
-    """What opens a source of its own, which sees the fit: rollouts of the present policy, steps of a model that was learnt.
+    """A want that opens a source of its own, which sees the fit: rollouts of the present policy, steps of a learnt model.
 
     It is trained on anything that it can open; what is no dataset has the `spec` of its spaces.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Self, cast, get_args
@@ -88,27 +89,29 @@ class Config(BaseModel):
             raise ConfigError(explain(cls, error, title or cls.title or cls.__name__.removesuffix("Config"))) from None
 
 
+@functools.cache
 def left_out(config: type[BaseModel]) -> dict[str, Any]:
     """Settings that a config had once and has no more, for they changed nothing, with their defaults."""
-    once: type[Config] | None = getattr(config, "once", None)
+    once = config.once if issubclass(config, Config) else None
     return {} if once is None else {name: value for name, value in once() if name not in config.model_fields}
 
 
 def _leave_out(config: type[BaseModel], settings: dict[str, Any]) -> None:
     """Takes them out of what is set, and warns of those that were not at their defaults."""
+    if not issubclass(config, Config) or config.once is None:
+        return
     for name, default in left_out(config).items():
         if name not in settings:
             continue
         given = settings.pop(name)
         try:
-            meant = getattr(cast("type[Config]", config.once).model_validate({name: given}), name)  # pyright: ignore
+            meant = getattr(config.once.model_validate({name: given}), name)
         except ValidationError:
             meant = given
         if meant != default:
             owner = config.__name__.removesuffix("Config")
-            warnings.warn(
-                f"{owner} has no setting {name!r} any more, for it changed nothing: {_short(given)} is left out.", stacklevel=2
-            )
+            said = f"{owner} has no setting {name!r} any more, for it changed nothing: {_short(given)} is left out."
+            warnings.warn(said, stacklevel=3)
 
 
 def in_present_words(config: type[BaseModel], settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -97,7 +97,7 @@ class SAC(Critics, DistributionPolicy):
 
     @torch.no_grad()
     def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Values:
-        """What Q goes towards, [N, B]."""
+        """Gives the target of Q, [N, B]."""
         noise = nets.noise("next action", batch.action.shape)
         action, log_prob = nets.policy(batch.next_observation).sample_with_log_prob(noise)
         following = reduced(nets.target.critic.distribution(batch.next_observation, action), "min")

@@ -1,4 +1,4 @@
-r"""What algorithms share that model the behaviour which data come from: a conditional variational auto-encoder of actions.
+r"""The behaviour that data come from, modelled by a conditional variational auto-encoder of actions.
 
     encoder   q(z|s, a) = N(μ(s, a), σ(s, a)²);    decoder   D(s, z), an action in (-1, 1);    prior   N(0, 1)
     loss      L_β = E[ (a - D(s, z))² + β KL(q(z|s, a) ‖ N(0, 1)) ],    z = μ + σ ε, ε ~ N(0, 1)     `BehaviourModel.imitation_loss`

@@ -43,7 +43,7 @@ class BestOfSamples(Algorithm):
         return taken(actions.unflatten(0, (n, -1)), best_of(Values(value), n)[1]), state
 
     def _same(self, observation: Any) -> Tensor:
-        """The same numbers for every state, [n, B, noise_size]."""
+        """Repeats numbers for every state, [n, B, noise_size]."""
         n, size = self.config_.n_action_samples, self.noise_size(self.spec_, self.config_)
         like = pytree.tree_leaves(observation)[0]
         return torch.tensor(_numbers(n, size), dtype=like.dtype, device=like.device)[:, None].expand(n, _count(observation), size)

@@ -1,4 +1,4 @@
-"""What both kinds of behaviour cloning share: settings, what they learn from, and their one kind of update."""
+"""Behaviour cloning of either kind of actions: settings, batches, and its one kind of update."""
 
 from __future__ import annotations
 

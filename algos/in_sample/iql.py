@@ -60,7 +60,7 @@ class InSampleConfig(PolicyAndCriticsConfig):
 
 
 class ContinuousInSampleConfig(InSampleConfig, ActorCriticConfig):
-    """The same with IQL's policy of continuous actions."""
+    """Settings of those that have IQL's policy of continuous actions."""
 
     policy_type: Literal["stochastic", "deterministic"] = setting("stochastic", "normal, or one action a state", source=CODE)
     state_dependent_std: bool = setting(False, "whether the policy's σ depends on the state", source="IQL's code, learner.py")

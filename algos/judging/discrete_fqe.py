@@ -6,8 +6,6 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from ...data.spec import Spec
-from ..definition import Network
 from ..nets import Nets
 from ..networks.q_functions import picked
 from .fqe import FQE, EvaluationConfig
@@ -22,12 +20,6 @@ class DiscreteFQE(FQE):
 
     Config: ClassVar = DiscreteFQEConfig
     actions: ClassVar = "discrete"
-
-    def networks(self, spec: Spec, config: DiscreteFQEConfig) -> dict[str, Network]:
-        critic = config.q_function.discrete(
-            config.encoder, spec.observation, spec.n_actions, config.n_critics, share_encoder=config.share_encoder
-        )
-        return {"critic": Network(critic, "learning_rate", True, config.optimizer, config.q_function.groups())}
 
     def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         return picked(nets.critic(observation), action)

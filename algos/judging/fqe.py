@@ -41,7 +41,7 @@ from ...data.masks import Masked
 from ...data.sampling.windows import Windows
 from ...data.spec import Spec, as_recorded, space_columns
 from ..config import ActionsConfig, Bounds, DiscountedConfig, Preset, SampledConfig
-from ..critics import Critics, CriticsConfig, QConfig, TargetsConfig
+from ..critics import Critics, CriticsConfig, QConfig, TargetsConfig, critic_network
 from ..definition import LossValue, Network, Verbs, due, loss, transitions
 from ..dynamics.held_out import AroundSource
 from ..learning.scaling import Scaling
@@ -101,10 +101,7 @@ class FQE(Critics):
     has_td_errors: ClassVar = False
 
     def networks(self, spec: Spec, config: Any) -> dict[str, Network]:
-        critic = config.q_function.continuous(
-            config.encoder, spec.observation, spec.action.shape[0], config.n_critics, share_encoder=config.share_encoder
-        )
-        return {"critic": Network(critic, "learning_rate", True, config.optimizer, config.q_function.groups())}
+        return {"critic": critic_network(spec, config, settings="")}
 
     def wants(self, config: EvaluationConfig) -> Following:
         judged = self.get_params()["algo"]

@@ -1,4 +1,4 @@
-"""What a batch must be that a user hands in."""
+"""Checks of batches that users hand in."""
 
 from __future__ import annotations
 

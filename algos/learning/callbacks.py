@@ -1,4 +1,4 @@
-"""What is called while training runs: callbacks by step and by epoch, evaluators, loggers, and the display of progress."""
+"""Callbacks by step and by epoch, evaluators, loggers, and the display of progress."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypedDict, Unpack
 
 from ...data.errors import ConfigError, did_you_mean, named
 from ...data.progress import Advance, draws_bars, progress
@@ -64,7 +64,7 @@ class Watching(TypedDict, total=False):
 
 
 class Training(Watching, total=False):
-    """What else `Algorithm.fitter` takes."""
+    """Further arguments of `Algorithm.fitter`."""
 
     n_epochs: int | None
 
@@ -101,13 +101,9 @@ def watching(
     callbacks: Sequence[Callback],
     n_steps: int,
     n_steps_per_epoch: int,
-    *,
-    callback: StepCallback | None = None,
-    epoch_callback: StepCallback | None = None,
-    logger: Logger | Sequence[Logger] | None = None,
-    show_progress: bool | None = None,
+    **watch: Unpack[Watching],
 ) -> Generator[list[list[Callback]]]:
-    """Has the given ones look on while the body trains.
+    """Has callbacks, loggers and the display look on while the body trains.
 
     Args:
         subject: The algorithm or stack that is trained, set up.
@@ -115,10 +111,7 @@ def watching(
         callbacks: By epoch.
         n_steps: Gradient steps that will be done.
         n_steps_per_epoch: Between two epochs.
-        callback: As `Algorithm.fitter`'s, and so are those that follow.
-        epoch_callback: "
-        logger: "
-        show_progress: "
+        **watch: As `Algorithm.fitter`'s.
 
     Yields:
         What is to be called after an epoch, for each seed.
@@ -126,6 +119,8 @@ def watching(
     fit: Fit = subject.fit_
     _warn_of_warm_up(fit, n_steps)
     _warn_of_spent_rates(fit, n_steps)
+    callback, epoch_callback, show_progress = watch.get("callback"), watch.get("epoch_callback"), watch.get("show_progress")
+    logger = watch.get("logger")
     loggers = () if logger is None else logger if isinstance(logger, Sequence) else (logger,)
     if show_progress is None:
         show_progress = draws_bars()

@@ -1,4 +1,4 @@
-"""What is looked at while a loss of an epoch's last update is computed, beside the means of losses and metrics.
+"""Signs of trouble in an epoch's last update, beside the means of losses and metrics.
 
     train/NETWORK_gradient_norm   L2 norm of a network's gradient, before any clipping
     train/NETWORK_dead_units      share of its ReLU units that were zero for every sample of the batch

@@ -45,7 +45,6 @@ class Divergence:
 
     @property
     def warned(self) -> dict[int, str]:
-        """What is wrong with the values of seeds that diverge, and since which step."""
         return {self._learner.seeds[k]: wrong for k, wrong in self._warned.items()}
 
     def bound(self, rewards: np.ndarray) -> None:
@@ -85,7 +84,7 @@ class Divergence:
 
 @torch.no_grad()
 def finite_rows(learner: Learner) -> list[bool]:
-    """Whether all trained weights of each row are finite. Waits for the device."""
+    """Tells of each row whether all trained weights are finite. Waits for the device."""
     n = len(learner.seeds)
     weights = [weight for network in learner.live.values() for weight in network.values() if weight.is_floating_point()]
     found = [torch.isfinite(weight.reshape(n, -1)).all(1) for weight in weights if weight.numel()]
@@ -94,7 +93,7 @@ def finite_rows(learner: Learner) -> list[bool]:
 
 @torch.no_grad()
 def snapshot(learner: Learner, ports: Ports, batch: Batch, k: int) -> dict[str, float]:
-    """What the present policy and critics of the k-th seed make of its batch. Waits for the device."""
+    """Measures the present policy and critics of the k-th seed on its batch. Waits for the device."""
     algorithm, tensors, action = learner.algorithm, dict[str, Parameters](), batch.action
     observation: Any = batch.observation if memories(ports) else batch.seen
     if learner.stacked:
@@ -124,7 +123,7 @@ def _acted(algorithm: Definition, nets: Nets, ports: Ports, observation: Any) ->
 
 
 def divergence(metrics: Mapping[str, float], largest_reward: float, gamma: float) -> str | None:
-    """What is wrong with the Q-values of an epoch, in one sentence; None: nothing that shows.
+    """Says in one sentence what is wrong with the Q-values of an epoch; None: nothing that shows.
 
     No policy's value exceeds max |r| / (1 - γ), where the temperature's share of the entropy counts as reward too. A mean beyond
     ten times that is called divergence.

@@ -71,17 +71,14 @@ class Estimator(Definition):
 
     @property
     def config_(self) -> Any:
-        """The checked settings of the fit."""
         return self.fitted.config
 
     @property
     def spec_(self) -> Spec:
-        """The spaces of the data."""
         return self.fitted.spec
 
     @property
     def history_(self) -> History:
-        """The metrics of every epoch, offline and online, since the networks were built or loaded."""
         from .history import History
 
         return History.of(self.fitted)
@@ -117,17 +114,17 @@ class Estimator(Definition):
 
     @property
     def wants_(self) -> Wants:
-        """What it learns from."""
+        """The declaration of what it learns from."""
         return self.fitted.sources.wants
 
     @property
     def ports_(self) -> Ports:
-        """What its policy takes beside observations."""
+        """Inputs of its policy beside observations."""
         return self.fitted.ports
 
     @property
     def stochastic(self) -> bool:
-        """Whether the policy can draw its actions; online it then explores by itself."""
+        """True if the policy can draw its actions; online it then explores by itself."""
         return bool(noises(self.ports_, exploring=True))
 
     @property
@@ -234,7 +231,7 @@ class Estimator(Definition):
     def finish_epoch(
         self, epoch: int, metrics: dict[str, float], evaluators: Mapping[str, Evaluator] | None, callbacks: Sequence[Callback]
     ) -> Epoch:
-        """What follows the updates of an epoch: evaluators add their metrics, the history has them all, callbacks see them."""
+        """Finishes an epoch: evaluators add their metrics, the history keeps all, callbacks see them."""
         results = self.__dict__.setdefault("eval_results_", {})
         for name, evaluator in (evaluators or {}).items():
             found = {f"{name}/{key}": float(value) for key, value in evaluator(self, epoch).items()}
@@ -269,7 +266,7 @@ class Estimator(Definition):
         return self
 
     def build_with_shapes(self, observation_shape: Any, action_size: int) -> Self:
-        """The same for shapes alone; scalers need numbers then, as `observation_scaler=other.config_.observation_scaler` has.
+        """Builds the networks for shapes alone; scalers need numbers, as `observation_scaler=other.config_.observation_scaler` has.
 
         Args:
             observation_shape: Of one observation as networks see it, with its frames stacked (`observation_shape` of another
@@ -301,7 +298,7 @@ class Estimator(Definition):
         copy_network(self.fitted, other.fitted, network)
 
     def copy_optimizer_from(self, other: Estimator, network: Literal["policy", "critic"]) -> None:
-        """What the network's optimiser remembers becomes equal to another algorithm's; the learning rate stays."""
+        """Copies the state of a network's optimiser from another algorithm; the learning rate stays."""
         from .transfer import copy_optimizer
 
         copy_optimizer(self.fitted, other.fitted, network)
@@ -378,7 +375,7 @@ class Estimator(Definition):
             self.fit_.measured = [list(epochs) for epochs in state["measured"]]
 
     def __sklearn_tags__(self) -> Any:
-        """What scikit-learn asks of an estimator: no targets, and data of any form."""
+        """Tells scikit-learn that it takes no targets, and data of any form."""
         from sklearn.utils import InputTags, Tags, TargetTags
 
         return Tags(estimator_type=None, target_tags=TargetTags(required=False), input_tags=InputTags(two_d_array=False))

@@ -1,4 +1,4 @@
-"""What an algorithm has measured epoch by epoch, as a table that a notebook shows."""
+"""The metrics of every epoch, as a table that a notebook shows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WHOLE = ("seed", "epoch", "step")  # columns of whole numbers
 
 
 class Trained(NamedTuple):
-    """What one seed has measured.
+    """The metrics of one seed.
 
     Attributes:
         seed: Its seed.

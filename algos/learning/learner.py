@@ -97,12 +97,12 @@ class Learner(TrainingState):
         return encoders_in_bfloat16(self.device.type) if self.matmul_precision == "bfloat16" else nullcontext()
 
     def products(self) -> AbstractContextManager[None]:
-        """What products of a gradient step are computed in; to be held wherever kernels of one are chosen, captured or launched."""
+        """Sets the precision of a gradient step's products; to be held wherever its kernels are chosen, captured or launched."""
         return products_in_tensor_float() if self._tensor_float else nullcontext()
 
     @cached_property
     def _tensor_float(self) -> bool:
-        """Whether steps run in TensorFloat-32; the first one says so where that is set and not there."""
+        """Tells whether steps run in TensorFloat-32, and warns once where that is set and not there."""
         if self.matmul_precision != "tf32" or has_tensor_float(self.device):
             return self.matmul_precision == "tf32"
         lacking = f"{self.device} has no TF32, which NVIDIA's GPUs have from Ampere on"
@@ -158,7 +158,7 @@ class Learner(TrainingState):
 
     @torch.no_grad()
     def look(self, part: Callable[..., Any], *inputs: Any, call: int = 1) -> Any:
-        """What a function of (nets, *inputs, h) gives at the present state: tensors without gradient, of a stack one row a seed.
+        """Calls a function of (nets, *inputs, h) at the present state, without gradient; of a stack it gives one row a seed.
 
         It is called for one seed; `inputs` are trees of tensors, of a stack with an axis of rows in front. What looks several times
         in one step numbers its calls, so that each draws numbers of its own.
@@ -221,7 +221,7 @@ class Learner(TrainingState):
         self.passed(1)
 
     def run(self, kinds: Iterable[str], batch: Drawn, *, diagnose: bool = False) -> None:
-        """What a gradient step does to tensors; `passed` counts it."""
+        """Does to tensors what a gradient step does; `passed` counts it."""
         if self.ranks is None:
             self._run(kinds, batch, diagnose=diagnose)
             return
@@ -288,7 +288,7 @@ class Learner(TrainingState):
 
     @property
     def _on_host(self) -> bool:
-        """Whether numbers may stand for tensors: no device is waited for, and no program made of the step."""
+        """True if numbers may stand for tensors: no device is waited for, and no program made of the step."""
         return self._traced is None and self.device.type == "cpu"
 
     def _kept_by_members(self, index: Tensor) -> Tensor:
@@ -323,7 +323,14 @@ class Learner(TrainingState):
     # ---- inside
 
     def gradients(
-        self, loss: Loss, names: tuple[str, ...], batch: Drawn, key: Tensor, ahead: Ahead | None = None, *, diagnose: bool = False
+        self,
+        loss: Loss,
+        names: tuple[str, ...],
+        batch: Drawn,
+        key: Tensor,
+        ahead: tuple[Ahead, int] | None = None,
+        *,
+        diagnose: bool = False,
     ) -> tuple[Any, ...]:
         """A loss at the present state: gradients of the named networks in the order of `live`, value, metrics, batch statistics."""
         seen = with_dead_units(loss, self.modules, names) if diagnose else loss
@@ -354,9 +361,9 @@ class Learner(TrainingState):
         minimised: Iterable[str] = (),
         *,
         resting: bool = False,
-        ahead: Ahead | None = None,
+        ahead: tuple[Ahead, int] | None = None,
     ) -> Nets:
-        """What a loss of one seed sees; no tensors where the modules hold their own."""
+        """Makes the networks that a loss of one seed sees; no tensors where the modules hold their own."""
         targets = Nets(self._targets, target, None, key, self.dtype, h=h)
         others = Nets(self._guests, guests, None, key, self.dtype, h=h) if self._guests else None
         return Nets(self.modules, live, targets, key, self.dtype, minimised, resting=resting, h=h, guests=others, ahead=ahead)
@@ -365,18 +372,20 @@ class Learner(TrainingState):
         """The key of a loss's draws in this step, () or (S,); `call` counts its calls in the step."""
         return self._address(loss, call)[0]
 
-    def _address(self, loss: Callable[..., Any], call: int = 1) -> tuple[Tensor, Ahead | None]:
+    def _address(self, loss: Callable[..., Any], call: int = 1) -> tuple[Tensor, tuple[Ahead, int] | None]:
         """The key, and of one seed's first call the noise of the steps ahead."""
         now, name = self.now, loss.__name__
         if name not in now.made:
             keys = fold(fold(self._key[..., None], now.numbers), name)
-            now.made[name] = keys, Ahead(keys, now) if keys.ndim == 1 else None
+            now.made[name] = keys, Ahead(keys) if keys.ndim == 1 else None
         keys, ahead = now.made[name]
         key = keys[..., now.at]
-        return (key, ahead) if call == 1 else (fold(key, call), None)
+        if call > 1:
+            return fold(key, call), None
+        return key, None if ahead is None else (ahead, now.at)
 
     def _gradients_of_one(
-        self, loss: Loss, names: tuple[str, ...], batch: Drawn, key: Tensor, ahead: Ahead | None
+        self, loss: Loss, names: tuple[str, ...], batch: Drawn, key: Tensor, ahead: tuple[Ahead, int] | None
     ) -> tuple[Any, ...]:
         """Gradients in the order of `live`, value, metrics, batch statistics and errors, where the modules hold the tensors."""
         with self._precision():
@@ -403,7 +412,7 @@ class Learner(TrainingState):
         return gradients, value.detach(), metrics, statistics, errors
 
     def _of_rows(self, one: Callable[..., Any], key: Tensor, *inputs: Any, leaves: Named = NONE) -> Any:
-        """What a function of (nets, *inputs, h) of one seed gives for every row; `leaves`: parameters that get gradients."""
+        """Calls a function of (nets, *inputs, h) of one seed for every row; `leaves` are parameters that get gradients."""
 
         def called(live: Named, target: Named, guests: Named, hyper: Parameters, key: Tensor, *inputs: Any) -> Any:
             h = Hyper(hyper)

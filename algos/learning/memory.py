@@ -1,4 +1,4 @@
-"""What a learner takes of a device's memory at least, known before it is taken."""
+"""The memory that a learner takes of a device at least, known before it is taken."""
 
 from __future__ import annotations
 

@@ -267,7 +267,7 @@ class Programs:
         self._clock.add_(1)
 
     def _is_often(self, kinds: tuple[str, ...]) -> bool:
-        """Whether steps of these kinds are so many around here that to compile them pays: it follows from the step alone."""
+        """Tells whether steps of these kinds are so many around here that compiling pays: it follows from the step alone."""
         around = self._learner.step // _AROUND
         if self._often[0] != around:
             steps = range(around * _AROUND, (around + 1) * _AROUND)
@@ -275,7 +275,7 @@ class Programs:
         return self._often[1][kinds] >= _AROUND // LONGEST
 
     def draws_from(self, source: Any) -> bool:
-        """Whether a program can draw batches from a source, in which the host has then no part."""
+        """Tells whether a program can draw batches from a source without the host."""
         return getattr(source, "along", None) is not None and source.along(self._clock.reshape(1).clone()) is not None
 
     def _drawn_together(self, source: Any) -> int:
@@ -286,7 +286,7 @@ class Programs:
 
 
 def programs_of(learner: Learner, *, compiled: bool) -> Programs | None:
-    """What runs a learner's steps as programs: on a GPU they are captured. None: they run as they stand."""
+    """Makes what runs a learner's steps as programs: on a GPU they are captured. None: they run as they stand."""
     on_gpu = on_accelerator(learner.device)
     if learner.algorithm.reads_values is not None or learner.ranks is not None or not (on_gpu or compiled):
         return None
@@ -294,7 +294,7 @@ def programs_of(learner: Learner, *, compiled: bool) -> Programs | None:
 
 
 def on_accelerator(device: torch.device) -> bool:
-    """Whether work on a device is captured: it is a GPU of NVIDIA's, or of AMD's, which torch calls the same."""
+    """Tells whether work on a device is captured: it is a GPU of NVIDIA's, or of AMD's, which torch calls the same."""
     return device.type == "cuda"
 
 
@@ -316,13 +316,13 @@ def pattern(schedule: Callable[[int], tuple[str, ...]], step: int, most: int) ->
 
 
 def compiling_pays(algorithm: Definition, device: torch.device, n_steps: int) -> bool:
-    """Whether a training of so many steps in all is done earlier when its steps are compiled, which a machine can do."""
+    """Tells whether a training of so many steps in all ends earlier compiled, and the machine can do that."""
     least = algorithm.compiled_from if device.type == "cpu" else COMPILED_FROM
     return least is not None and n_steps >= least and not algorithm.data_parallel and lacking(device) is None
 
 
 def lacking(device: torch.device) -> str | None:
-    """What a machine needs to compile for a device and has not; None: it can."""
+    """Names what a machine lacks to compile for a device; None: nothing."""
     if device.type != "cpu":
         return None if has_triton() else "Triton, which comes with torch's builds for CUDA and is not here"
     if not any(map(shutil.which, ("c++", "g++", "clang++"))):

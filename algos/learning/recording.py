@@ -156,7 +156,7 @@ class _Known:
 
 
 def is_view(operation: Any) -> bool:
-    """Whether an operation only looks at memory in another way."""
+    """Tells whether an operation only looks at memory in another way."""
     returns = operation._schema.returns
     return bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
 

@@ -1,4 +1,4 @@
-"""Whether the float type that networks see tells the observations of a dataset apart."""
+"""A check that the float type of networks tells the observations of a dataset apart."""
 
 from __future__ import annotations
 
@@ -53,7 +53,6 @@ def check_resolution(algorithm: Definition, config: Any, dataset: Dataset) -> No
 
 
 def _is_shifted(config: Any, column: str) -> bool:
-    """Whether a scaler of the settings takes an offset from a column."""
     scaler = config.observation_scaler
     if isinstance(scaler, KeywiseScaler):
         scaler = scaler.scalers.get(column.partition("/")[2])

@@ -43,7 +43,7 @@ class Scaling:
             self.observation_affines[name].become(affine)
 
     def affines(self) -> dict[str, Affine]:
-        """What acts takes along: `action`, and `observation` or `observation/KEY`, as far as there are some."""
+        """Gives the affine maps of a policy: `action`, and `observation` or `observation/KEY`, as far as there are some."""
         return self.observation_affines | ({"action": self.action_affine} if self.action_affine else {})
 
     def observation(self, x: Any) -> Any:
@@ -87,7 +87,7 @@ class Scaling:
 
     @property
     def return_scale(self) -> float:
-        """What returns are multiplied by for the networks."""
+        """The factor of returns, as networks see them."""
         return self._reward.reward_transform().scale if self._reward else 1.0
 
 

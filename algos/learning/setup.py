@@ -1,4 +1,4 @@
-"""What of an algorithm's settings follows from data or spaces, and whether the two go together."""
+"""Completes an algorithm's settings by data or spaces, and checks that the two go together."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def check_range(name: str, scaler: Any, dataset: Dataset) -> None:
 
 
 def _out_of_reach(algorithm: str, data: str, low: float, high: float, *, scaled: bool = False, clip: bool = False) -> DataError:
-    """What to do about actions from `low` to `high`, of which some cannot be taken."""
+    """Says how to mend actions from `low` to `high`, of which some cannot be taken."""
     cures = [] if scaled else [f"set {advised('action_scaler', 'min_max')}, which takes these bounds"]
     cures += ["clip them before you import"] * clip
     sentence = f"{algorithm} acts in [-1, 1], and actions of {data!r} lie from {low:.3g} to {high:.3g}: {', or '.join(cures)}."

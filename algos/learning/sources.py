@@ -102,7 +102,7 @@ class Sources:
 
     @property
     def given(self) -> Any:
-        """What is trained on: a dataset, a replay buffer, or what else was opened; None where nothing is yet."""
+        """The dataset, replay buffer, or other thing that is trained on; None where there is none yet."""
         return self._kept and self._kept[0]
 
     @property

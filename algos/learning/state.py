@@ -1,4 +1,4 @@
-"""What training goes on from: parameters, targets, optimisers, coefficients and held rows of S seeds, and how they are kept."""
+"""The state of training: parameters, targets, optimisers, coefficients and held rows of S seeds, and how they are kept."""
 
 from __future__ import annotations
 
@@ -71,7 +71,6 @@ class TrainingState:
 
     @property
     def has_guests(self) -> bool:
-        """Whether losses read networks of others."""
         return bool(self._guests)
 
     @property
@@ -99,7 +98,6 @@ class TrainingState:
         return networks
 
     def _placed(self, networks: dict[str, Network]) -> dict[str, Network]:
-        """Moves networks to where they are trained."""
         for network in networks.values():
             network.module.to(self.device, self.dtype)
         return networks
@@ -185,7 +183,6 @@ class TrainingState:
         return {name: _kept(tensor) for name, tensor in self._tensors()}
 
     def _tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """What `state` copies."""
         for name in self.networks:
             yield from ((f"live/{name}/{k}", t) for k, t in {**self.live[name], **self.buffers[name]}.items())
             for prefix, optimizer in self._optimizers[name].items():
@@ -227,7 +224,7 @@ class TrainingState:
 
 
 def _structure(module: nn.Module) -> tuple[str, dict[str, torch.Size]]:
-    """What modules have to agree in to be stacked: their layers, and the shapes of parameters and buffers."""
+    """Describes a module as far as modules of a stack agree: layers, and shapes of parameters and buffers."""
     return str(module), {name: t.shape for part in (module.named_parameters(), module.named_buffers()) for name, t in part}
 
 
@@ -237,5 +234,5 @@ def _kept(tensor: Tensor) -> Tensor:
 
 
 def _part(network: str, prefix: str) -> str:
-    """What a checkpoint calls the optimiser of some parameters of a network."""
+    """Names the optimiser of some parameters of a network in a checkpoint."""
     return f"{network}:{prefix}" if prefix else network

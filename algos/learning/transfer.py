@@ -41,7 +41,7 @@ def copy_network(fit: Fit, other: Fit, role: str) -> None:
 
 
 def copy_optimizer(fit: Fit, other: Fit, role: str) -> None:
-    """What the optimiser of a role's network remembers becomes equal to another algorithm's. The learning rate stays.
+    """Copies the state of the optimiser of a role's network from another algorithm. The learning rate stays.
 
     Raises:
         ConfigError: one of the two has no such network, or their optimisers remember different things; what differs is named.
@@ -69,7 +69,6 @@ def reset_optimizers(learner: Learner) -> None:
 
 
 def _network(fit: Fit, role: str) -> Tensors:
-    """Parameters and buffers of a role's network, by their names in the state."""
     tensors, there = fit.state()[0], fit.learner.networks
     if role not in there:
         raise ConfigError(f"{fit.algorithm.name} has no network {role!r} to copy; it has {', '.join(there)}.")

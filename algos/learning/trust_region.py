@@ -37,7 +37,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Stepped:
-    """What came of it, numbers of tensors ().
+    """The outcome of a step, tensors ().
 
     Attributes:
         loss: Before the step.

@@ -30,7 +30,7 @@ def repeated(observation: Any, n: int) -> Any:
 
 
 def apart(x: Tensor, n: int) -> Tensor:
-    """What was computed of n repetitions, [..., n·B], by repetition: [..., n, B]."""
+    """Sorts what was computed of n repetitions, [..., n·B], by repetition: [..., n, B]."""
     return x.unflatten(-1, (n, -1))
 
 
@@ -45,7 +45,7 @@ def log_sum_exp(x: Tensor, dim: int) -> Tensor:
 
 
 def values_beside(nets: Nets, policy: Any, batch: Batch, n: int, how: Reduction) -> Tensor:
-    """What the critics say of the data's action, first, and of `n` actions that the policy draws: [n + 1, B], in one pass."""
+    """Values the data's action, first, and `n` actions that the policy draws: [n + 1, B], in one pass of the critics."""
     drawn = policy.sample(nets.noise("action", (n, *batch.action.shape)))
     actions = torch.cat((batch.action[None], drawn)).flatten(0, 1)
     return apart(reduced(nets.critic(repeated(batch.observation, n + 1), actions), how), n + 1)
@@ -65,7 +65,7 @@ def by_parts(function: Callable[[Tensor], Said], samples: Tensor) -> Said:
 
 
 def best_of(values: Values, n: int) -> tuple[Values, Tensor]:
-    """What of n repetitions has the largest expectation.
+    """Picks the repetition with the largest expectation.
 
     Args:
         values: Of an ensemble that was reduced, [N, n·B].

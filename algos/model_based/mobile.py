@@ -66,7 +66,7 @@ class MOBILE(InAModel, SAC):
         return goal if self.config_.lowest_goal is None else Values(goal.atoms.clamp(min=h.lowest_goal), goal.weights)
 
     def inconsistency(self, nets: Nets, batch: Batch) -> Tensor:
-        """What members make of each sample, u, [B]."""
+        """Gives the disagreement of members on each sample, u, [B]."""
         scaling: Any = self.fit_.scaling
         found = nets.dynamics(scaling.raw_observation(batch.observation), scaling.raw_action(batch.action))
         mean, deviation = found.following, found.deviation[..., :-1]

@@ -147,7 +147,7 @@ class ProbabilisticEnsemble(Algorithm):
         learner.hold(self.worn_out, "dynamics", batch)
 
     def worn_out(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
-        """Whether errors on what is held out have stopped falling, bool ()."""
+        """Tells whether errors on held-out data have stopped falling, bool ()."""
         return nets.dynamics.worn_out(self.config_.patience)
 
     @loss("sample")
@@ -223,7 +223,7 @@ class ProbabilisticEnsemble(Algorithm):
         lam: float = 1.0,
         seed: int | None = None,
     ) -> list[Transition]:
-        """What a policy does in this model, from observations of the data on: transitions, rollout after rollout.
+        """Plays a policy in this model, from observations of the data on: transitions, rollout after rollout.
 
         Args:
             algorithm: Trained; its `sample_action` acts.

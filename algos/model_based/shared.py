@@ -1,4 +1,4 @@
-"""What algorithms share that learn from a model's rollouts: that there is one, and where their numbers come from."""
+"""The base of algorithms that learn from a model's rollouts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_elites(name: str, config: Any) -> None:
 def ensemble_loss(
     network: Any, found: Predicted, goal: Tensor, ended: Tensor | None, held_out: Tensor, followed: Tensor, bound_weight: Any
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """What members lose at transitions of their own, [members, B], and metrics; errors on what is held out are noted.
+    """Gives the losses of members at transitions of their own, [members, B], and metrics; held-out errors are noted.
 
     The negative log-likelihood of what they say, Σ_k ((y_k - μ_k)² / σ_k² + log σ_k²) / K, and a share of what draws the bounds of
     log σ² together (Chua et al. 2018, appendix A.1); with ends learned the cross entropy of those.

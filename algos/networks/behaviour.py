@@ -40,7 +40,6 @@ class LatentDecoder(nn.Module):
         return raw if self.linear else raw.tanh()
 
     def raw(self, observation: Observation, latent: Tensor) -> Tensor:
-        """The action before tanh."""
         return self.head(self.encoder(observation, latent))
 
 

@@ -41,28 +41,15 @@ class Gaussian:
         return -(0.5 * standard.square() + self.log_std).sum(-1) - action.shape[-1] * _HALF_LOG_TAU
 
 
-@dataclass(frozen=True)
-class ClippedGaussian:
+class ClippedGaussian(Gaussian):
     """A draw of N(mean, std²) for each entry of an action, cut off at ±1, with the probability of what is acted.
 
     An entry at ±1 has the probability of all that is cut off there, one between them the normal's density (Fujita and Maeda 2018,
-    arXiv:1802.07564, section 3).
-
-    Attributes:
-        mean: [B, A].
-        log_std: Logarithm of the standard deviation before the cut, [B, A] or [A].
+    arXiv:1802.07564, section 3). Entropy and divergence are of the normals before the cut.
     """
 
-    mean: Tensor
-    log_std: Tensor
-
     def mode(self) -> Tensor:
-        """The mean, cut off, [B, A]."""
         return self.mean.clamp(-1, 1)
-
-    def sample(self, noise: Tensor) -> Tensor:
-        """The action that standard normal `noise` [B, A] leads to, [B, A]."""
-        return (self.mean + self.log_std.exp() * noise).clamp(-1, 1)
 
     def log_prob(self, action: Tensor) -> Tensor:
         """Log density, or log probability at the edges, of actions [B, A], [B]."""
@@ -72,7 +59,6 @@ class ClippedGaussian:
         return inside.where(action > -1, below).where(action < 1, above).sum(-1)
 
     def entropy(self) -> Tensor:
-        """Of the normal before the cut, [B]."""
         return (self.log_std + 0.5 + _HALF_LOG_TAU).expand(self.mean.shape).sum(-1)
 
     def parameters(self) -> Tensor:
@@ -83,10 +69,38 @@ class ClippedGaussian:
         return cls(*parameters.chunk(2, -1))
 
     def divergence_from(self, parameters: Tensor) -> Tensor:
-        """KL(other ‖ this) of the normals before the cut, [B]: no cut makes it larger."""
+        """KL(other ‖ this), [B]: no cut makes it larger."""
         mean, log_std = parameters.chunk(2, -1)
         spread = (log_std - self.log_std).exp().square() + ((mean - self.mean) * (-self.log_std).exp()).square()
         return (self.log_std - log_std + 0.5 * spread - 0.5).sum(-1)
+
+
+class SquashedGaussian(Gaussian):
+    """tanh of N(mean, std²) for each entry of an action; mean and deviation are those before tanh, and the mode is the median.
+
+    The density has the factor 1 / (1 - tanh(u)²), whose logarithm is computed as 2 (u + softplus(-2u) - log 2): exact where tanh(u)
+    rounds to ±1.
+    """
+
+    def mode(self) -> Tensor:
+        return self.mean.tanh()
+
+    def sample(self, noise: Tensor) -> Tensor:
+        return (self.mean + self.log_std.exp() * noise).tanh()
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        raw = action.clamp(-_EDGE, _EDGE).atanh()
+        return self._log_prob(raw, (raw - self.mean) * (-self.log_std).exp())
+
+    def sample_with_log_prob(self, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """An action and its log density, which inverts no tanh."""
+        raw = self.mean + self.log_std.exp() * noise
+        return raw.tanh(), self._log_prob(raw, noise)
+
+    def _log_prob(self, raw: Tensor, standard: Tensor) -> Tensor:
+        """Log density of tanh(raw), where `raw` is `standard` deviations off the mean."""
+        each = 2 * (raw + softplus(-2 * raw)) - 0.5 * standard.square() - self.log_std
+        return each.sum(-1) - raw.shape[-1] * (_HALF_LOG_TAU + 2 * _LOG_2)
 
 
 @dataclass(frozen=True)
@@ -108,45 +122,6 @@ class Point:
     def log_prob(self, action: Tensor) -> Tensor:
         """Minus the squared distance of actions [B, A], [B]: but for a constant, a normal log density of deviation 1/√2."""
         return -(action - self.mean).square().sum(-1)
-
-
-@dataclass(frozen=True)
-class SquashedGaussian:
-    """tanh of N(mean, std²) for each entry of an action.
-
-    The density has the factor 1 / (1 - tanh(u)²), whose logarithm is computed as 2 (u + softplus(-2u) - log 2): exact where tanh(u)
-    rounds to ±1.
-
-    Attributes:
-        mean: Before tanh, [B, A].
-        log_std: Logarithm of the standard deviation before tanh, [B, A] or [A].
-    """
-
-    mean: Tensor
-    log_std: Tensor
-
-    def mode(self) -> Tensor:
-        """tanh(mean), [B, A]: the median, which is what acts where nothing is to be drawn."""
-        return self.mean.tanh()
-
-    def sample(self, noise: Tensor) -> Tensor:
-        """The action that standard normal `noise` [B, A] leads to, [B, A]."""
-        return (self.mean + self.log_std.exp() * noise).tanh()
-
-    def log_prob(self, action: Tensor) -> Tensor:
-        """Log density of actions [B, A], [B]."""
-        raw = action.clamp(-_EDGE, _EDGE).atanh()
-        return self._log_prob(raw, (raw - self.mean) * (-self.log_std).exp())
-
-    def sample_with_log_prob(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """An action and its log density, which inverts no tanh."""
-        raw = self.mean + self.log_std.exp() * noise
-        return raw.tanh(), self._log_prob(raw, noise)
-
-    def _log_prob(self, raw: Tensor, standard: Tensor) -> Tensor:
-        """Log density of tanh(raw), where `raw` is `standard` deviations off the mean."""
-        each = 2 * (raw + softplus(-2 * raw)) - 0.5 * standard.square() - self.log_std
-        return each.sum(-1) - raw.shape[-1] * (_HALF_LOG_TAU + 2 * _LOG_2)
 
 
 @dataclass(frozen=True)

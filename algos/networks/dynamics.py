@@ -21,7 +21,7 @@ _BETTER = 0.99  # an error below this share of the lowest so far counts as lower
 
 @dataclass(frozen=True)
 class Predicted:
-    """What each of several members expects: a normal distribution over changes of the observation, and after them the reward.
+    """The predictions of several members: normal distributions over changes of the observation, and after them the reward.
 
     Attributes:
         mean: [members, B, D + 1].
@@ -81,7 +81,6 @@ class HeldOutErrors(nn.Module):
         now.statistics.update({f"{self.path}.{name}": value for name, value in told.items()})
 
     def best(self, n: int) -> Tensor:
-        """[n] int64: the members with the lowest errors."""
         return self.error.argsort()[:n]
 
 
@@ -141,5 +140,5 @@ class EnsembleDynamics(nn.Module):
         return self.held_out.error.mean()
 
     def worn_out(self, patience: int) -> Tensor:
-        """Whether errors on what is held out have not fallen for so many gradient steps, bool ()."""
+        """Tells whether errors on held-out data have not fallen for so many gradient steps, bool ()."""
         return self.held_out.since >= patience

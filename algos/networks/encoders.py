@@ -64,7 +64,7 @@ class DefaultEncoder(PerceptronConfig):
 
 
 class RecurrentConfig(EncoderConfig):
-    """What both recurrent encoders have. Algorithms that take them learn from sub-sequences, see the sampler `recurrent`."""
+    """Settings of both recurrent encoders. Algorithms that take them learn from sub-sequences, see the sampler `recurrent`."""
 
     units: int = setting(128, "entries of what is remembered", source="Ni et al. 2022, arXiv:2110.05038", gt=0)
     encoder: Encoder = setting(DefaultEncoder(hidden_units=(128,)), "what reads each observation, before it is remembered")
@@ -118,7 +118,7 @@ class LSTMEncoder(RecurrentConfig):
 
 
 def is_image(space: ObservationSpace) -> bool:
-    """Whether it is what the default encoder takes for an image: bytes with three axes."""
+    """Tells whether the default encoder takes it for an image: bytes with three axes."""
     return isinstance(space, Box) and space.channels is not None
 
 

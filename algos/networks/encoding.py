@@ -1,4 +1,4 @@
-"""What every encoder is: a config that builds a module from observations to features, and the settings that ours share."""
+"""The base of encoders, configs that build modules from observations to features, and perceptrons."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def after(width: int, config: LayersConfig, members: int | None, *, images: bool = False, last: bool = False) -> list[nn.Module]:
-    """What follows an affine layer or a convolution: activation, normalisation, dropout; d3rlpy 2.8.1's order."""
+    """Makes what follows an affine layer or a convolution: activation, normalisation, dropout; d3rlpy 2.8.1's order."""
     activation = config.last_activation if last and config.last_activation is not None else config.activation
     layers = [] if activation == "none" else [ACTIVATIONS[activation]()]
     if config.normalization is not None:
@@ -70,7 +70,7 @@ class EncoderConfig(Config):
 
 
 class LayersConfig(EncoderConfig):
-    """What all of ours have. After each layer come its activation, normalisation and dropout, in d3rlpy 2.8.1's order."""
+    """Settings of layers. After each come its activation, normalisation and dropout, in d3rlpy 2.8.1's order."""
 
     activation: Activation = setting("relu", "after each layer")
     last_activation: Activation | None = setting(None, "after the last layer; None: as after the others")

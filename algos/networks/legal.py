@@ -7,27 +7,24 @@ finite: 0 times it is 0, and an action of probability 0 adds nothing, where infi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
-from ...data.masks import mask_of
+from ...data.masks import Masked, mask_of
 
-if TYPE_CHECKING:
-    from .perceptrons import Observation
+Observation = Tensor | dict[str, Tensor] | Masked
 
 NEVER = -1e20  # no value or logit comes near it; its square is beyond float32
 
 
 def legal_only(x: Tensor, observation: Observation) -> Tensor:
-    """What a network says of every action, [..., B, n], with `NEVER` of those that are illegal at observations [B, ...]."""
+    """Puts `NEVER` for the actions that are illegal at observations [B, ...] into values or logits [..., B, n]."""
     mask = mask_of(observation)
     return x if mask is None else torch.where(mask, x, NEVER)
 
 
 def legal_samples(x: Tensor, observation: Observation) -> Tensor:
-    """The same of samples of the returns of every action, [..., n, N, B]."""
+    """Puts it into samples of the returns of every action, [..., n, N, B]."""
     mask = mask_of(observation)
     return x if mask is None else torch.where(mask.mT[:, None], x, NEVER)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -12,18 +12,13 @@ from torch.utils import _pytree as pytree
 
 from ...data.histories import Histories
 from ...data.lazy import moved
-from ...data.masks import Masked, bare
+from ...data.masks import bare
 from ...data.spec import Dict, Discrete, Leaf, MultiDiscrete, ObservationSpace, space_columns
 from .distributions import Categorical, ClippedGaussian, Gaussian, Point, SquashedGaussian
+from .legal import Observation as Observation
 from .legal import legal_only
 from .normalization import SpectralNorm
 from .training import autocast, lowered
-
-if TYPE_CHECKING:
-    from .encoders import Encoder
-    from .encoding import PerceptronConfig
-
-Observation = Tensor | dict[str, Tensor] | Masked
 
 
 class Repeated:
@@ -128,7 +123,7 @@ class Linear(nn.Module):
         return self.weight if self.spectral is None else self.spectral(self.weight), self.bias
 
     def applied(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """What the layer would give with this weight and bias."""
+        """Applies the layer with this weight and bias."""
         if self.members is None:
             return _affine(x, weight, bias)
         if x.ndim == 2:
@@ -156,7 +151,7 @@ def _affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 class EncoderModule(nn.Module):
-    """What an encoder builds.
+    """Base of the modules that encoders build.
 
     Called as `module(observation, action=None, first=None)` it gives [B, features], or [members, B, features] for an ensemble, of
     which `first` asks for the first so many members; without an ensemble `first` changes nothing. An action [members, B, A] is one
@@ -182,6 +177,21 @@ class EncoderModule(nn.Module):
         return seen.steps() if isinstance(seen, Histories) and not self.remembers else seen
 
 
+class Layered(Protocol):
+    """Settings of layers, as networks read them; see `encoding.PerceptronConfig`."""
+
+    @property
+    def hidden_units(self) -> tuple[int, ...]: ...
+
+    def layers(self, size: int, members: int | None) -> nn.Module: ...
+
+
+class Encoder(Protocol):
+    """Settings that build an encoder, see `encoding.EncoderConfig`."""
+
+    def build(self, observation: ObservationSpace, action_size: int = 0, members: int | None = None) -> EncoderModule: ...
+
+
 def _for_members(x: Tensor, members: int | None, first: int | None) -> Tensor:
     """[B, size] with the first so many members of an ensemble in front, if it is not for all; what has them already stays."""
     return x if first is None or members is None or x.ndim > 2 else x.expand(first, *x.shape)
@@ -190,7 +200,7 @@ def _for_members(x: Tensor, members: int | None, first: int | None) -> Tensor:
 class VectorNetwork(EncoderModule):
     """An observation of any space as one vector, and an action beside it, through layers."""
 
-    def __init__(self, observation: ObservationSpace, action_size: int, members: int | None, config: PerceptronConfig) -> None:
+    def __init__(self, observation: ObservationSpace, action_size: int, members: int | None, config: Layered) -> None:
         super().__init__()
         self.members = members
         self.flat = Flat(observation)
@@ -214,7 +224,7 @@ class KeysNetwork(EncoderModule):
         observation: Dict,
         action_size: int,
         members: int | None,
-        config: PerceptronConfig,
+        config: Layered,
         parts: Mapping[str, EncoderModule],
     ) -> None:
         super().__init__()
@@ -260,7 +270,7 @@ class DeterministicPolicy(nn.Module):
 
 
 class PointPolicy(DeterministicPolicy):
-    """The same as a distribution, for losses that ask for log densities: [B, ...] to a `Point`."""
+    """A `DeterministicPolicy` as a distribution, for losses that ask for log densities: [B, ...] to a `Point`."""
 
     def forward(self, observation: Observation) -> Point:  # pyright: ignore[reportIncompatibleMethodOverride]
         return Point(super().forward(observation))
@@ -290,7 +300,7 @@ class CategoricalPolicy(nn.Module):
 
 
 class SoftmaxPolicy(CategoricalPolicy):
-    """The same as a distribution: [B, ...] to a `Categorical`."""
+    """A `CategoricalPolicy` as a distribution: [B, ...] to a `Categorical`."""
 
     def forward(self, observation: Observation) -> Categorical:  # pyright: ignore[reportIncompatibleMethodOverride]
         return Categorical(super().forward(observation).log_softmax(-1))

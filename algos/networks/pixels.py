@@ -62,7 +62,7 @@ class PixelNetwork(EncoderModule):
         return self.layers(x if action is None else beside(x, action))
 
     def of_copies(self, x: Tensor, n: int, action: Tensor | None) -> Tensor:
-        """What the layers make of states' features [..., B, F], each n times: the affine layer's product with them is done once."""
+        """Applies the layers to states' features [..., B, F], each n times: the affine layer's product with them is done once."""
         axis, (linear, *others) = x.ndim - 2, self.layers
         assert isinstance(linear, Linear)
         if action is None:

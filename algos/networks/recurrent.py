@@ -33,7 +33,7 @@ Kind = Literal["gru", "lstm"]
 
 
 class Recall:
-    """What recurrent networks are handed, [B, *shape] each, and what they leave: the same, or [B, L, *shape] of `Histories`."""
+    """Memories that recurrent networks are handed, [B, *shape] each, and leave: the same, or [B, L, *shape] of `Histories`."""
 
     def __init__(self, handed: Mapping[nn.Module, Tensor]) -> None:
         self.handed = dict(handed)

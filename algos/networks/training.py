@@ -1,4 +1,4 @@
-"""What layers need to know while a loss is computed, and nothing else does: draws, batch statistics, precision, shards.
+"""The context of layers while a loss is computed: draws, batch statistics, precision, shards.
 
 There are no `.train()` and `.eval()` flags: a layer is training exactly while the learner computes a loss with a live network.
 A policy that acts and an export see the same layers at rest, and so does a target network, but for layers that draw there too
@@ -64,7 +64,7 @@ class Pass:
         return normal(self._address(name), shape, self.dtype)
 
     def once(self, layer: object, draw: Callable[[], Drawn]) -> Drawn:
-        """What a layer drew at its first call in this pass: it has the same weights wherever it is asked in it."""
+        """Gives what a layer drew at its first call in this pass: it has the same weights wherever it is asked in it."""
         if id(layer) not in self._drawn:
             self._drawn[id(layer)] = draw()
         return self._drawn[id(layer)]
@@ -139,7 +139,7 @@ def autocast(device_type: str, *, enabled: bool = True) -> torch.autocast:
 
 
 def has_tensor_float(device: torch.device) -> bool:
-    """Whether a device multiplies in TensorFloat-32, as NVIDIA's GPUs do from Ampere on."""
+    """Tells whether a device multiplies in TensorFloat-32, as NVIDIA's GPUs do from Ampere on."""
     return device.type == "cuda" and torch.version.hip is None and torch.cuda.get_device_capability(device) >= (8, 0)
 
 

@@ -1,4 +1,4 @@
-"""What reads the latest steps of an episode: a return to go, an observation and an action become three tokens a step."""
+"""Networks over the latest steps of an episode: a return to go, an observation and an action become three tokens a step."""
 
 from __future__ import annotations
 

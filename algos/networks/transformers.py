@@ -113,5 +113,5 @@ class Attention(nn.Module):
 
 
 def each(layer: nn.Module, x: Tensor) -> Tensor:
-    """What a layer of rows makes of each token: [B, L, E] to [B, L, …]. A product of one matrix is the fastest."""
+    """Applies a layer of rows to each token: [B, L, E] to [B, L, …]. A product of one matrix is the fastest."""
     return layer(x.flatten(0, 1)).unflatten(0, x.shape[:2])

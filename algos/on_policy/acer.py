@@ -41,7 +41,7 @@ from ..definition import LossValue, Network, Verbs, loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import Encoder
 from ..networks.perceptrons import ValueFunction
-from ..networks.q_functions.critics import Mean
+from ..networks.q_functions import Mean
 from ..optimizers import Optimizer, RMSprop
 from ..presets import TaskPresets
 from .estimators import retrace
@@ -110,11 +110,11 @@ class ACER(OnPolicy):
     # ---- what a segment is completed with
 
     def behave(self, nets: Nets, segment: Columns, h: Hyper) -> Tensor:
-        """What the policy is made of, [T, n, P]."""
+        """Gives the parameters of the policy's distributions, [T, n, P]."""
         return nets.policy(flat(segment, "observation")).parameters().unflatten(0, segment["reward"].shape)
 
     def complete(self, nets: Nets, segment: Columns, h: Hyper) -> Columns:
-        """What losses are made of: goals, and what stands before logarithms of probabilities. [T, n, ...] each."""
+        """Gives targets, and the factors of logarithms of probabilities, [T, n, ...] each."""
         shape, observation, action = segment["reward"].shape, flat(segment, "observation"), segment["action"].flatten(0, 1)
         policy = nets.policy(observation)
         behaviour = policy.of(segment["behaviour"].flatten(0, 1))
@@ -169,7 +169,7 @@ class ACER(OnPolicy):
     # ---- losses
 
     def gain(self, policy: Any, batch: Batch) -> Tensor:
-        """What g is the gradient of, [B]."""
+        """Gives the gain whose gradient is g, [B]."""
         known = batch.extra
         gain = known["weight"] * policy.log_prob(batch.action)
         if self.spec_.discrete:

@@ -1,4 +1,4 @@
-r"""What a rollout says of returns and advantages: everything that on-policy algorithms estimate, in one place.
+r"""Estimates of returns and advantages from rollouts, for all on-policy algorithms.
 
 A rollout has T steps of n environments, tensors [T, n] in order. At each step the episode may have ended: by the MDP (terminated,
 so nothing follows) or cut (by a time limit, or because the rollout ends there), where the value of what followed stands for the
@@ -48,8 +48,8 @@ def retrace(
         reward: r, [T, n], and so are the others.
         q_value: Q(s, a) of what was done.
         following: V(s').
-        discount: As `advantages`', and so is `ends`.
-        ends: "
+        discount: As `advantages`'.
+        ends: As `advantages`'.
         ratio: ρ = π(a|s) / μ(a|s), of the policy that is judged over the one that acted.
         largest: Where ρ is cut off.
     """

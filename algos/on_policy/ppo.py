@@ -87,7 +87,7 @@ class PPO(ActorCritic):
         learner.hold(self.too_far, "policy", batch)
 
     def too_far(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
-        """Whether the mean divergence is beyond κ, ()."""
+        """Tells whether the mean divergence is beyond κ, ()."""
         difference = said(nets, "policy", batch).log_prob(batch.action) - batch.extra["log_prob"]
         divergence = difference.exp() - 1 - difference
         return (divergence if batch.weight is None else batch.weight * divergence).mean() > h.max_kl

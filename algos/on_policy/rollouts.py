@@ -21,10 +21,10 @@ from .sequences import AFTER, Columns, batch_of, cut, episodes, joined, pieces
 
 
 class Page(Protocol):
-    """What a source asks of the algorithm that it feeds."""
+    """The algorithm as a source sees it."""
 
     def complete(self, nets: Nets, rollout: Columns, h: Hyper) -> Columns:
-        """What of a rollout [T, n, ...] losses see besides, worked out once at the policy that acted: [T, n] each, by name.
+        """Completes a rollout [T, n, ...] by further columns for losses, [T, n] each, worked out at the policy that acted.
 
         It is given `observation`, `action`, `reward`, `next_observation`, `discount`, all scaled, `ends` and `begins`, and what
         recurrent networks remembered before it, of which it gives what they remember afterwards: see `sequences.memories`.
@@ -133,7 +133,6 @@ class RolloutSource:
     # ---- what
 
     def begins(self, step: int) -> bool:
-        """Whether a gradient step is a rollout's first."""
         return step == self._begin
 
     def sample(self, step: int) -> Batch:
@@ -175,7 +174,7 @@ class RolloutSource:
         self._lay_out(rollout)
 
     def _lay_out(self, rollout: Columns) -> None:
-        """As minibatches take it: flat, or in sub-sequences."""
+        """Lays a rollout out as minibatches take it: flat, or in sub-sequences."""
         if not self.wants.recurrent:
             self._columns = flattened(rollout)
             return
@@ -269,7 +268,7 @@ def _scaled(scaling: Any, name: str, rows: np.ndarray) -> Tensor:
 
 
 def flattened(rollout: Columns) -> Columns:
-    """What losses see of a rollout [T, n, ...], [T n, ...]."""
+    """Flattens the columns of a rollout that losses see, [T, n, ...] to [T n, ...]."""
     return {name: column.flatten(0, 1) for name, column in rollout.items() if name not in ("begins", "ends")}
 
 

@@ -34,7 +34,7 @@ class Segments(Rollouts):
     replay_start: int = 0
 
     def rows(self, n_envs: int) -> int | None:
-        """As of rollouts; None where older segments are wanted: then as many as there is room for."""
+        """Gives the rows of a buffer; None where older segments are wanted: then as many as there is room for."""
         return None if self.replays else super().rows(n_envs)
 
     def open(self, material: Material, learner: Looks) -> SegmentSource:
@@ -90,7 +90,7 @@ class SegmentSource(RolloutSource):
     # ---- state
 
     def state(self) -> Mapping[str, Tensor]:
-        """What acted at each step, which cannot be worked out again."""
+        """Keeps what acted at each step, which cannot be worked out again."""
         if not self._at:
             return {}
         rows = np.flatnonzero(self._behaviour.any(1))  # of rings that are not full the rest is zero

@@ -34,7 +34,7 @@ BEFORE, AFTER = "memory", "remembered"  # what a network remembers before each s
 
 
 def said(nets: Nets, name: str, batch: Batch) -> Any:
-    """What a network says of a minibatch; a recurrent one goes on from what it remembered where each sub-sequence begins."""
+    """Calls a network on a minibatch; a recurrent one goes on from its memories where sub-sequences begin."""
     with recalling(handed(nets, name, batch.extra)):
         return getattr(nets, name)(batch.observation)
 
@@ -122,7 +122,7 @@ def batch_of(picked: Columns) -> Batch:
 
 
 def _of_beginning(name: str) -> bool:
-    """Whether a column has a row for each sub-sequence, and not for each step."""
+    """Tells whether a column has a row for each sub-sequence, and not for each step."""
     return name.partition("/")[0] == BEFORE
 
 

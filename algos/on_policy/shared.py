@@ -1,4 +1,4 @@
-"""What on-policy algorithms share: settings, networks of policy and value, acting, and what a rollout is completed with."""
+"""The base of on-policy algorithms: settings, networks of policy and value, acting, and what completes a rollout."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class ActorCritic(OnPolicy):
 
 
 def acted(nets: Nets, rollout: Columns) -> Columns:
-    """What the policy that acted says of its actions: their log density, [T, n], and its distributions' parameters, [T, n, P].
+    """Gives what the policy that acted says of its actions: log density, [T, n], and its distributions' parameters, [T, n, P].
 
     Of a recurrent one the rollout has what it remembered.
     """

@@ -152,7 +152,7 @@ class RowOptimizer:
         return [g * scale.reshape(-1, *[1] * (g.ndim - 1)) if lead else g * scale for g in gradients]
 
     def _named(self) -> list[tuple[str, Tensor]]:
-        """What is remembered, by its name in a checkpoint: `PARAMETER:SLOT`."""
+        """Lists the state by its name in a checkpoint: `PARAMETER:SLOT`."""
         return [
             (f"{self.names[i]}:{name}", tensor)
             for rule, slots in zip(self._rules, self._slots, strict=True)
@@ -161,7 +161,7 @@ class RowOptimizer:
         ]
 
     def state(self) -> dict[str, Tensor]:
-        """What is remembered of each parameter, in its own shape, and the number of steps; empty before the first step.
+        """Gives the state of each parameter, in its own shape, and the number of steps; empty before the first step.
 
         These are the tensors themselves, which the next step changes.
         """
@@ -189,7 +189,7 @@ def _laid_out(gradient: Tensor, parameter: Tensor) -> Tensor:
 
 
 def rules(config: Any, shapes: Mapping[str, tuple[int, ...]]) -> list[Rule]:
-    """What the optimiser does with parameters of these shapes, by name; the shapes are those of one row."""
+    """Makes the rules of an optimiser for parameters of these shapes, by name; the shapes are those of one row."""
     everything = tuple(range(len(shapes)))
     match config:
         case Adam():
@@ -215,7 +215,7 @@ def remembered(config: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, 
 
 
 def _is_matrix(name: str, shape: tuple[int, ...]) -> bool:
-    """Whether it is the weight of an affine layer: [in, out] or [members, in, out]. A normalisation's is [members, 1, size]."""
+    """Tells whether it is an affine layer's weight: [in, out] or [members, in, out]. A normalisation's is [members, 1, size]."""
     return name.endswith("weight") and (len(shape) == 2 or (len(shape) == 3 and shape[1] > 1))
 
 
@@ -245,7 +245,7 @@ def _adam_rule(config: Adam, which: tuple[int, ...]) -> Rule:
 def _adam_in_parts(
     config: Adam, rate: Rate, parameters: Tensors, gradients: Tensors, slots: Sequence[Tensors], counts: Tensors
 ) -> None:
-    """The same in operations that a compiler joins with those before and after. Corrections are worked out in float64."""
+    """Steps by operations that a compiler joins with those before and after. Corrections are worked out in float64."""
     beta1, beta2 = config.betas
     for k, (parameter, gradient, count) in enumerate(zip(parameters, gradients, counts, strict=True)):
         mean, square, steps = slots[0][k], slots[1][k], count.double()

@@ -27,7 +27,7 @@ class WarmUp(Config):
         return min((step + 1) / self.warm_up, 1.0)
 
     def shares(self, step: Tensor) -> Tensor:
-        """The same of steps in a tensor, float64."""
+        """Gives the shares at steps in a tensor, float64."""
         return ((step.double() + 1) / self.warm_up).clamp(max=1.0)
 
     def spent(self) -> int | None:
@@ -57,7 +57,7 @@ class _Falling(Config):
         return None if self.final else self.warm_up + self.duration
 
     def _left(self, done: float) -> float:
-        """What is left of the fall, 1 to 0, when the share `done` of its steps is done."""
+        """Gives the rest of the fall, 1 to 0, when the share `done` of its steps is done."""
         raise NotImplementedError
 
     def _left_of(self, done: Tensor) -> Tensor:

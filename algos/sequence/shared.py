@@ -1,4 +1,4 @@
-"""What algorithms share that read stretches of episodes and act on the latest steps: how they are set, and what they refuse."""
+"""The base of algorithms that read stretches of episodes and act on the latest steps."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
 from ..config import AlgorithmConfig, Preset, sourced
-from ..critics import DiscreteCritics, GeneratedConfig, QConfig, TargetsConfig
+from ..critics import DiscreteCritics, GeneratedConfig, QConfig, TargetsConfig, critic_network
 from ..definition import LossValue, Network, due, loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
@@ -92,10 +92,7 @@ class DQN(DiscreteCritics):
     }
 
     def networks(self, spec: Spec, config: ValuesConfig) -> dict[str, Network]:
-        critic = config.q_function.discrete(
-            config.encoder, spec.observation, spec.n_actions, config.n_critics, share_encoder=config.share_encoder
-        )
-        return {"critic": Network(critic, "learning_rate", True, config.optimizer, config.q_function.groups())}
+        return {"critic": critic_network(spec, config, settings="")}
 
     def schedule(self, step: int) -> tuple[str, ...]:
         return due(step, critic=1, targets=self.config_.target_update_interval)
@@ -106,7 +103,7 @@ class DQN(DiscreteCritics):
 
     @torch.no_grad()
     def goal(self, nets: Nets, batch: Batch, h: Hyper) -> Values:
-        """What Q goes towards, [N, B]."""
+        """Gives the target of Q, [N, B]."""
         return self.following(nets, batch, h) * batch.discount + batch.reward
 
     def following(self, nets: Nets, batch: Batch, h: Hyper) -> Values:

@@ -1,6 +1,6 @@
 """Q-functions: what a critic estimates of the return, chosen by name for every algorithm that has one.
 
-A critic is an ensemble; B is the last axis of all that concerns samples, so that `goal = reward + discount * following` broadcasts
+A critic is an ensemble; B is the last axis of all that concerns samples, so that `goal = following * discount + reward` broadcasts
 over members and atoms, whatever the Q-function. Critics of continuous actions have
 
 - `forward(observation, action, first=None)`: the expected values Q_i(s, a), [members, B], or of the `first` members;
@@ -16,13 +16,13 @@ actions, [members, actions, N, B].
 
 from .bootstrap import Bootstrap, bootstrap_mask
 from .categorical import Categorical
-from .config import CriticSpec, HeadConfig, QFunctionConfig
+from .config import HeadConfig, Mean, QFunctionConfig
 from .critics import (
     ContinuousCritic,
     Critic,
+    CriticSpec,
     DiscreteCritic,
     Goal,
-    Mean,
     Values,
     as_values,
     learned_from,

@@ -9,8 +9,8 @@ from pydantic import model_validator
 from torch import Tensor
 
 from ....data.config import setting
-from .config import CriticSpec, HeadConfig
-from .critics import ContinuousCritic, Critic, DiscreteCritic, Loss, Values, picked, report
+from .config import HeadConfig
+from .critics import ContinuousCritic, Critic, CriticSpec, DiscreteCritic, Loss, Values, picked, report
 
 PAPER = "Bellemare, Dabney, Munos 2017, section 5"
 

@@ -1,11 +1,10 @@
-"""Settings of Q-functions: what makes critics, and the layers that those of d3ray end with."""
+"""Settings of Q-functions: what makes critics, the layers that those of d3ray end with, and the expected return."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from ....data.config import Config, setting
 from ....data.errors import ConfigError
@@ -15,33 +14,10 @@ from ..dueling import Dueling
 from ..encoders import Encoder
 from ..noisy import NoisyLinear
 from ..perceptrons import Linear
+from .critics import ContinuousCritic, Critic, CriticSpec, DiscreteCritic, DiscreteMeanCritic, MeanCritic
 
-if TYPE_CHECKING:
-    from .critics import ContinuousCritic, Critic, DiscreteCritic
-
-Kind = TypeVar("Kind", bound="Critic")
-Maker = Callable[[Any, "CriticSpec"], Kind]  # a critic's class, of a Q-function's settings
-
-
-@dataclass(frozen=True)
-class CriticSpec:
-    """What a critic is made for.
-
-    Attributes:
-        encoder: What reads observations, and actions beside them.
-        observation: The space of observations.
-        action_size: Entries of an action that the critic reads; 0: none.
-        outputs: Actions that it has values of: 1 where it reads one.
-        members: Size of the ensemble.
-        share_encoder: Whether the members have one encoder.
-    """
-
-    encoder: Encoder
-    observation: ObservationSpace
-    action_size: int
-    outputs: int
-    members: int
-    share_encoder: bool = False
+Kind = TypeVar("Kind", bound=Critic)
+Maker = Callable[[Any, CriticSpec], Kind]  # a critic's class, of a Q-function's settings
 
 
 class QFunctionConfig(Config):
@@ -100,7 +76,27 @@ class HeadConfig(QFunctionConfig):
         return Dueling(size_in, spec.outputs, each, members, hidden=self.stream_units, layer=layer)
 
     def affine_head(self, size_in: int, spec: CriticSpec, members: int | None) -> Linear | Dueling:
-        """The same for those that read its weights: one affine layer, all in all. Raises ConfigError where it is none."""
+        """Makes a head whose weights are read: one affine layer. Raises ConfigError where it is none."""
         if self.stream_units is not None:
             raise ConfigError("A head over embedded fractions is affine: leave stream_units out, and widen the encoder.")
         return self.head(size_in, spec, 1, members)
+
+
+class Mean(HeadConfig):
+    """Q(s, a) = E[return].
+
+    Only the squared error estimates it. The Huber loss goes with a median beyond its corner: it is steadier while errors of
+    bootstrapping are larger than the noise of rewards, and wrong where that noise is larger than the corner.
+    """
+
+    name: Literal["mean"] = "mean"
+    loss: Literal["squared", "huber"] | None = setting(
+        None, "squared, or huber with its corner at 1; null: squared for continuous actions, else huber", since="0.2"
+    )
+
+    def is_huber(self, *, discrete: bool) -> bool:
+        """Tells whether critics of such actions have the Huber loss."""
+        return (self.loss or self.critics()[discrete].usual) == "huber"
+
+    def critics(self) -> tuple[type[MeanCritic], type[DiscreteMeanCritic]]:
+        return MeanCritic, DiscreteMeanCritic

@@ -1,13 +1,13 @@
 """Critics of every Q-function: what they say of the return, how an ensemble speaks as one, and what is asked of them.
 
-`Mean`, the expected return, is here; Q-functions that are distributions stand beside.
+Critics of the expected return are here; those of distributions stand beside.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,10 +15,10 @@ from torch.nn.functional import huber_loss
 from torch.utils import _pytree as pytree
 
 from ....data.batch import Batch
-from ....data.config import setting
+from ....data.spec import ObservationSpace
+from ..encoders import Encoder
 from ..legal import legal_only, legal_samples
 from ..perceptrons import Observation
-from .config import CriticSpec, HeadConfig
 
 Loss = tuple[Tensor, dict[str, Tensor]]
 Choice = Tensor | Callable[[Tensor], Tensor]  # discrete actions [B], or what chooses them by expected values [members, B, actions]
@@ -33,7 +33,7 @@ class Values:
 
     Samples lie on the last axis but one and states on the last: [members, N, B] of an ensemble, [N, B] once it is reduced, and
     [members, actions, N, B] where every action has its own. Arithmetic is on the samples and leaves the weights, so that a goal is
-    `reward + discount * values`; what is added or multiplied is a number or has the shape without the samples, such as [B].
+    `values * discount + reward`; what is added or multiplied is a number or has the shape without the samples, such as [B].
 
     Attributes:
         atoms: The samples.
@@ -51,7 +51,7 @@ class Values:
         return self.atoms.squeeze(-2) if self.atoms.shape[-2] == 1 else self.atoms.mean(-2)
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Values:
-        """What a function that moves or picks entries makes of the atoms, and of the weights."""
+        """Applies a function that moves or picks entries to the atoms, and to the weights."""
         return Values(function(self.atoms), None if self.weights is None else function(self.weights))
 
     def of(self, action: Tensor) -> Values:
@@ -92,11 +92,7 @@ class Values:
     def __sub__(self, other: Tensor | float) -> Values:
         return Values(self.atoms - _beside(other), self.weights)
 
-    def __radd__(self, other: Tensor | float) -> Values:
-        return Values(_beside(other) + self.atoms, self.weights)
-
-    def __rmul__(self, other: Tensor | float) -> Values:
-        return Values(_beside(other) * self.atoms, self.weights)
+    __radd__, __rmul__ = __add__, __mul__
 
 
 Goal = Values | Tensor  # what Q goes towards; a tensor [B] or [members, B] is a number for each, one sample of it
@@ -107,7 +103,6 @@ def as_values(goal: Goal) -> Values:
 
 
 def _beside(other: Tensor | float) -> Any:
-    """What has no axis of samples, as what broadcasts over them."""
     return other.unsqueeze(-2) if isinstance(other, Tensor) and other.ndim > 1 else other
 
 
@@ -181,6 +176,27 @@ def _mixed(least: Values, largest: Values, share: Tensor | float) -> Values:
 # ---- critics
 
 
+@dataclass(frozen=True)
+class CriticSpec:
+    """The sizes of a critic.
+
+    Attributes:
+        encoder: What reads observations, and actions beside them.
+        observation: The space of observations.
+        action_size: Entries of an action that the critic reads; 0: none.
+        outputs: Actions that it has values of: 1 where it reads one.
+        members: Size of the ensemble.
+        share_encoder: Whether the members have one encoder.
+    """
+
+    encoder: Encoder
+    observation: ObservationSpace
+    action_size: int
+    outputs: int
+    members: int
+    share_encoder: bool = False
+
+
 class Critic(nn.Module):
     """An ensemble that reads the features of its own encoders, or with `share_encoder` of one.
 
@@ -230,7 +246,7 @@ class ContinuousCritic(Critic):
         return self.expected(self.features(observation, action, first)).squeeze(-1)
 
     def distribution(self, observation: Observation, action: Tensor) -> Values:
-        """What the return may be, [members, N, B]."""
+        """Gives the distribution of the return, [members, N, B]."""
         return self.one(self.features(observation, action), None)
 
     def td_loss(self, observation: Observation, action: Tensor, goal: Values) -> Loss:
@@ -244,12 +260,12 @@ class DiscreteCritic(Critic):
         return legal_only(self.expected(self.features(observation)), observation)
 
     def distributions(self, observation: Observation) -> Values:
-        """What the return of every action may be, [members, actions, N, B]."""
+        """Gives the distribution of every action's return, [members, actions, N, B]."""
         every = self.every(self.features(observation))
         return Values(legal_samples(every.atoms, observation), every.weights)
 
     def distribution(self, observation: Observation, action: Choice) -> Values:
-        """What the return of an action may be, [members, N, B]; one pass serves to choose, among legal ones, and to value."""
+        """Gives the distribution of an action's return, [members, N, B]; one pass chooses, among legal ones, and values."""
         choice = action if isinstance(action, Tensor) else lambda values: action(legal_only(values, observation))
         return self.one(self.features(observation), choice)
 
@@ -270,7 +286,7 @@ def report(loss: Tensor, value: Tensor, goal: Tensor, **more: Tensor) -> Loss:
 
 
 def picked(values: Tensor, action: Tensor) -> Tensor:
-    """What belongs to the actions taken: [..., B, actions] and [B] to [..., B]."""
+    """Picks the entries of the actions taken: [..., B, actions] and [B] to [..., B]."""
     return values.gather(-1, action.expand(values.shape[:-1])[..., None]).squeeze(-1)
 
 
@@ -299,30 +315,19 @@ def learned_from(loss: Tensor, batch: Batch) -> Tensor:
 # ---- the expected return
 
 
-class Mean(HeadConfig):
-    """Q(s, a) = E[return].
+class MeanSettings(Protocol):
+    """`Mean`, as its critics read it."""
 
-    Only the squared error estimates it. The Huber loss goes with a median beyond its corner: it is steadier while errors of
-    bootstrapping are larger than the noise of rewards, and wrong where that noise is larger than the corner.
-    """
+    @property
+    def loss(self) -> Literal["squared", "huber"] | None: ...
 
-    name: Literal["mean"] = "mean"
-    loss: Literal["squared", "huber"] | None = setting(
-        None, "squared, or huber with its corner at 1; null: squared for continuous actions, else huber", since="0.2"
-    )
-
-    def is_huber(self, *, discrete: bool) -> bool:
-        """Whether critics of such actions have the Huber loss."""
-        return (self.loss or self.critics()[discrete].usual) == "huber"
-
-    def critics(self) -> tuple[type[MeanCritic], type[DiscreteMeanCritic]]:
-        return MeanCritic, DiscreteMeanCritic
+    def head(self, size_in: int, spec: CriticSpec, each: int, members: int | None) -> nn.Module: ...
 
 
 class _Number(Critic):
     usual: ClassVar[Literal["squared", "huber"]]
 
-    def __init__(self, config: Mean, spec: CriticSpec) -> None:
+    def __init__(self, config: MeanSettings, spec: CriticSpec) -> None:
         super().__init__(spec)
         self._loss = config.loss or self.usual
         self.head = config.head(self.encoder.features, spec, 1, self.several)

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from ....data.config import setting
 from ...optimizers import Group, Optimizer, RMSprop
 from ..perceptrons import Linear
-from .config import CriticSpec, HeadConfig
-from .critics import ContinuousCritic, DiscreteCritic, Loss, Values, over_members, report
+from .config import HeadConfig
+from .critics import ContinuousCritic, CriticSpec, DiscreteCritic, Loss, Values, over_members, report
 from .iqn import ImplicitCritic
 from .quantiles import quantile_huber
 

@@ -17,8 +17,8 @@ from torch import Tensor
 from ....data.config import setting
 from ..perceptrons import Linear, Observation
 from ..training import current_draws
-from .config import CriticSpec, HeadConfig
-from .critics import Choice, ContinuousCritic, Critic, DiscreteCritic, Loss, Values, report
+from .config import HeadConfig
+from .critics import Choice, ContinuousCritic, Critic, CriticSpec, DiscreteCritic, Loss, Values, report
 from .quantiles import at_once, midpoints, quantile_huber
 
 PEER = "d3rlpy 2.8.1, models/q_functions.py"

@@ -7,8 +7,8 @@ from typing import Literal
 from torch import Tensor
 
 from ....data.config import setting
-from .config import CriticSpec, HeadConfig
-from .critics import ContinuousCritic, Critic, DiscreteCritic, Loss, Values, report
+from .config import HeadConfig
+from .critics import ContinuousCritic, Critic, CriticSpec, DiscreteCritic, Loss, Values, report
 from .quantiles import midpoints, quantile_huber
 
 

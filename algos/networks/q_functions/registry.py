@@ -9,8 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, SerializeAsAny
 
 from ..named import Named
 from .categorical import Categorical
-from .config import QFunctionConfig
-from .critics import Mean
+from .config import Mean, QFunctionConfig
 from .fqf import FQF
 from .iqn import IQN
 from .qr import QR
@@ -22,7 +21,7 @@ QFunction = Annotated[SerializeAsAny[QFunctionConfig], BeforeValidator(KINDS.rea
 
 
 def _of_means(chosen: QFunctionConfig) -> QFunctionConfig:
-    """The same, with the loss that estimates a mean where a mean is chosen and no loss is said."""
+    """Sets the loss that estimates a mean where a mean is chosen without a loss."""
     return chosen.model_copy(update={"loss": "squared"}) if isinstance(chosen, Mean) and chosen.loss is None else chosen
 
 

@@ -8,7 +8,6 @@ from d3ray.algos.actor_critic.td3 import TD3
 from d3ray.algos.actor_critic.td3_plus_bc import TD3PlusBC
 from d3ray.algos.learning.fit import pick_device
 from d3ray.algos.nets import Nets
-from d3ray.algos.optimizers import Adam, RowOptimizer
 from d3ray.algos.stack import Stack
 from d3ray.algos.testing import maker, tiny_dataset
 from d3ray.algos.values.dqn import DQN
@@ -66,11 +65,10 @@ def test_noise_drawn_for_many_steps_at_once_is_that_of_each_steps_own_address(sh
     learner, earlier = made.fit_.learner, []
     for step in (0, 3, 127, 128, 1000):
         learner.step = step
-        key = learner.address(made.critic_loss)
-        expected = normal(fold(key.clone(), "smoothing"), shape)
-        earlier.append((key, expected))
-    for key, expected in reversed(earlier):  # an address that was kept is still its own step's
-        nets = Nets(learner.modules, {}, Nets({}, {}, None, key, torch.float32), key, torch.float32)
+        key, ahead = learner._address(made.critic_loss)
+        earlier.append((key, ahead, normal(fold(key, "smoothing"), shape)))
+    for key, ahead, expected in reversed(earlier):  # an address that was kept is still its own step's
+        nets = Nets(learner.modules, {}, Nets({}, {}, None, key, torch.float32), key, torch.float32, ahead=ahead)
         assert torch.equal(nets.noise("smoothing", shape), expected)
         assert not torch.equal(nets.noise("others", shape), expected)
 
@@ -123,10 +121,8 @@ def test_a_row_that_fails_leaves_rows_of_the_same_seed_alone():
 @pytest.mark.parametrize("k", [3, 10, -1, 0.5, None])
 def test_an_unknown_row_of_a_stack_is_refused(k):
     stack = Stack(maker(TD3)(), (3, 4, 10)).fit(CONTINUOUS, 1)
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=f"There is no row {k!r} in this stack"):
         stack.seed(k)
-    said = f"There is no row {k!r} in this stack: rows are counted from 0 to 2, whatever their seeds."
-    assert str(caught.value) == said
     assert stack.seed(np.int64(2)).seed == 10
 
 
@@ -174,46 +170,19 @@ def test_epochs_end_at_multiples_and_a_second_fit_goes_on():
     assert seen == [(1, 10), (2, 20), (3, 25), (3, 30), (4, 35)]
 
 
-def test_adam_is_torchs_also_when_rows_have_rates_of_their_own():
-    torch.manual_seed(0)
-    start = {"a": torch.randn(3, 4, 2, dtype=torch.float64), "b": torch.randn(3, 5, dtype=torch.float64)}
-    ours = RowOptimizer(Adam(), clone(start), [1e-2, 1e-3, 1e-2], 3)
-    theirs = [[start["a"][k].clone(), start["b"][k].clone()] for k in range(3)]
-    optimizers = [torch.optim.Adam(row, lr=rate) for row, rate in zip(theirs, (1e-2, 1e-3, 1e-2), strict=True)]
-    for step in range(6):
-        gradients = [torch.randn_like(t) for t in start.values()]
-        if step == 3:  # rates become equal: the representation changes, the moments stay
-            ours.set_rates([1e-3] * 3)
-            for optimizer in optimizers:
-                optimizer.param_groups[0]["lr"] = 1e-3
-        ours.step(gradients, step)
-        for k, row in enumerate(theirs):
-            for parameter, gradient in zip(row, gradients, strict=True):
-                parameter.grad = gradient[k]
-            optimizers[k].step()
-    for i in range(2):
-        torch.testing.assert_close(ours.parameters[i], torch.stack([row[i] for row in theirs]), rtol=0, atol=1e-14)
-
-
 @pytest.mark.parametrize(
-    ("settings", "sentence"),
+    ("settings", "words"),
     [
-        ({"alpah": 1}, "TD3PlusBC has no setting 'alpah'; did you mean 'alpha'?"),
-        ({"alpha": -1.0}, "TD3PlusBC: alpha is -1.0; input should be greater than 0."),
         ({"observation_scaler": "standart"}, "there is no such scaler; did you mean 'standard'"),
-        (
-            {"actor_encoder": {"hidden_unit": [3]}},
-            "TD3PlusBC has no setting 'actor_encoder.hidden_unit'; did you mean 'hidden_units'?",
-        ),
-        ({"dtype": "float16"}, "TD3PlusBC: dtype is 'float16'; choose 'float32' or 'float64'."),
+        ({"actor_encoder": {"hidden_unit": [3]}}, "no setting 'actor_encoder.hidden_unit'; did you mean 'hidden_units'"),
+        ({"dtype": "float16"}, "dtype is 'float16'; choose 'float32' or 'float64'"),
         ({"device": "cuda:99"}, "There is no device 'cuda:99' here"),
         ({"device": 3.5}, "There is no device 3.5 here"),
     ],
 )
-def test_wrong_settings_end_in_one_sentence(settings, sentence):
-    with pytest.raises(ConfigError) as caught:
+def test_wrong_settings_end_in_one_sentence(settings, words):
+    with pytest.raises(ConfigError, match=words) as caught:
         TD3PlusBC(**settings).fit(CONTINUOUS, 1)
-    assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -274,11 +243,7 @@ def test_bounds_that_are_declared_set_the_scaler_of_actions(online: bool, caplog
 
     bare = fitted()
     (line,) = [record.message for record in caplog.records]
-    name = "Pendulum-v1" if online else "bounded"
-    assert line == (
-        f"TD3 acts in [-1, 1], and actions of {name!r} have bounds from -2 to 2: they are scaled by these, as "
-        "action_scaler='min_max' says."
-    )
+    assert f"actions of {'Pendulum-v1' if online else 'bounded'!r} have bounds from -2 to 2: they are scaled by these" in line
     asked = fitted(action_scaler="min_max")
     assert len(caplog.records) == 1
     assert bare.fit_.config == asked.fit_.config
