@@ -111,13 +111,14 @@ def state(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def refused(place: Path, capsys: pytest.CaptureFixture[str], command: str) -> str:
-    """The sentence with which a command was refused, of one line, after which everything is as it was."""
+    """The sentence with which a command was refused, its last line, after which everything is as it was."""
     before, (name, *arguments) = state(place), command.split()
     capsys.readouterr()
     status = run_command(name, arguments)
     out, err = capsys.readouterr()
-    sentence, *others = err.splitlines()
-    assert (status, out, others) == (2, "", []), err
+    *told, sentence = err.splitlines()
+    assert (status, out) == (2, ""), err
+    assert all(line.endswith(("opening MLflow", "starting Ray")) for line in told), err  # a slow machine has time to say so
     assert err.endswith((".\n", "?\n"))
     assert state(place) == before
     return sentence
