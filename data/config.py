@@ -54,6 +54,7 @@ class Config(BaseModel):
     title: ClassVar[str] = ""
     shorthand: ClassVar[str] = ""  # the entry that a bare string or number stands for; empty: it stands for none
     once: ClassVar[type[Config] | None] = None  # the config that it was, where that had settings of no effect; see `left_out`
+    never: ClassVar[tuple[str, ...]] = ()  # those of `once` of which nothing but their default was ever taken
 
     @model_validator(mode="before")
     @classmethod
@@ -97,21 +98,22 @@ def left_out(config: type[BaseModel]) -> dict[str, Any]:
 
 
 def _leave_out(config: type[BaseModel], settings: dict[str, Any]) -> None:
-    """Takes them out of what is set, and warns of those that were not at their defaults."""
+    """Takes them out of what is set, and warns of those that were not at their defaults.
+
+    Raises ConfigError of a value that could not be set then either, so that no earlier file has it.
+    """
     if not issubclass(config, Config) or config.once is None:
         return
+    owner = config.__name__.removesuffix("Config")
     for name, default in left_out(config).items():
         if name not in settings:
             continue
         given = settings.pop(name)
-        try:
-            meant = getattr(config.once.model_validate({name: given}), name)
-        except ValidationError:
-            meant = given
-        if meant != default:
-            owner = config.__name__.removesuffix("Config")
-            said = f"{owner} has no setting {name!r} any more, for it changed nothing: {_short(given)} is left out."
-            warnings.warn(said, stacklevel=3)
+        if getattr(config.once.checked({name: given}, title=owner), name) == default:
+            continue
+        if name in config.never:
+            raise ConfigError(f"{owner} has no setting {name!r}{did_you_mean(name, config.model_fields)}")
+        warnings.warn(f"{owner} has no setting {name!r}, which changed nothing: {_short(given)} is left out.", stacklevel=3)
 
 
 def in_present_words(config: type[BaseModel], settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -62,6 +62,7 @@ class EvaluationConfig(DiscountedConfig, SampledConfig, QConfig, TargetsConfig):
     """Settings of `FQE` and `DiscreteFQE`."""
 
     once: ClassVar = CriticsConfig
+    never: ClassVar = ("dynamics",)
 
     algo: Judged = setting(
         None, "π, what is judged: an algorithm, its policy(), or the path of a saved algorithm, a policy package or an ONNX file"

@@ -36,6 +36,7 @@ class OnPolicyConfig(DiscountedConfig, ActionsConfig):
 
     follows_rollouts: ClassVar = True
     once: ClassVar = ContinuousConfig
+    never: ClassVar = ("td_steps", "sampler")
 
     policy_encoder: Encoder = setting(TANH, "hidden layers of the policy")
     last_scale: float = setting(
@@ -141,7 +142,8 @@ class ActorCritic(OnPolicy):
         return {**super().networks(spec, config), "value": Network(value, "learning_rate", optimizer=config.optimizer)}
 
     def wants(self, config: Any) -> Rollouts:
-        return Rollouts(self, config.update_interval, recurrent=remembers(config), sequence_length=config.sequence_length)
+        length = getattr(config, "sequence_length", None)  # of `SequencesConfig`
+        return Rollouts(self, config.update_interval, recurrent=remembers(config), sequence_length=length)
 
     def improve(self, learner: Verbs, batch: Batch) -> None:
         """Policy and value function, down the sum of their losses, of which each is one network's."""

@@ -48,6 +48,7 @@ class _Once(SequencesConfig, ContinuousConfig):
 @sourced(MUJOCO, "gamma")
 class TRPOConfig(ActorCriticConfig):
     once: ClassVar = _Once
+    never: ClassVar = (*ActorCriticConfig.never, "sequence_length")
 
     learning_rate: float = setting(1e-3, "of the value function", source=MUJOCO, gt=0)
     update_interval: int = setting(5_000, "steps of all environments together between two updates", source=MUJOCO, gt=0)

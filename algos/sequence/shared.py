@@ -23,6 +23,7 @@ class SequenceConfig(SampledConfig, RewardedConfig):
     """Settings of algorithms over stretches of episodes."""
 
     once: ClassVar = AlgorithmConfig
+    never: ClassVar = ("td_steps",)
 
     context: int = setting(20, "steps that are looked at, the present one included", source="Chen et al. 2021, Table 9", gt=0)
     anchor: Literal["first", "last"] = setting(

@@ -10,6 +10,7 @@ from sklearn.base import clone
 
 from d3ray.algos import testing
 from d3ray.algos.actor_critic.td3_plus_bc import TD3PlusBC
+from d3ray.algos.imitation.bc import BC
 from d3ray.algos.online.run import OnlineRun
 from d3ray.algos.registry import algorithm_class, make_algorithm
 from d3ray.algos.values.dqn import DQN
@@ -96,9 +97,16 @@ def test_settings_of_no_effect_are_no_settings_any_more_and_old_configs_are_read
     config = algorithm.Config()
     assert algorithm.read_config({**config.model_dump(mode="json"), **once}) == config
     assert recorded(config).items() >= {k: v for k, v in once.items() if k not in ("dynamics", "rollouts")}.items()
-    given = next(iter(once))
-    with pytest.warns(UserWarning, match=f"{name} has no setting '{given}' any more, for it changed nothing"):
-        assert algorithm(**{given: 0.5}).check_settings() == config
+
+
+def test_a_value_that_changed_nothing_is_left_out_and_one_that_never_was_is_refused() -> None:
+    with pytest.warns(UserWarning, match="BC has no setting 'gamma', which changed nothing: 0.5 is left out"):
+        assert BC(gamma=0.5).check_settings() == BC.Config()
+    for name, given in {"PPO": {"sampler": "prioritized"}, "DecisionTransformer": {"td_steps": 3}}.items():
+        with pytest.raises(ConfigError, match=f"{name} has no setting '{next(iter(given))}'"):
+            algorithm_class(name)(**given).check_settings()
+    with pytest.raises(ConfigError, match="gamma is 7"):
+        BC(gamma=7.0).check_settings()
 
 
 def test_a_state_with_a_setting_of_no_effect_goes_on() -> None:
