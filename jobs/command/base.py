@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -59,11 +58,6 @@ class JobConfig(Config):
         """Values that lie between the defaults and what is `given`, and the place of each key. Raises ConfigError."""
         return {}, {}
 
-    @classmethod
-    def ahead(cls, given: Mapping[Key, Any]) -> AbstractContextManager[None]:
-        """What may begin beside the check of the settings, which imports torch, and goes on until the command ends."""
-        return nullcontext()
-
     def files(self) -> tuple[str, ...]:
         """Values of options that name files of this machine, which a submitted job needs."""
         return ()
@@ -102,5 +96,6 @@ class Result:
     """What the command exits with where neither 0 nor 1 says it."""
 
     def summary(self) -> list[str]:
+        """The last lines of the command."""
         width = max(map(len, self.look), default=0)
         return [*filter(None, [self.made]), *(f"  {label + ':':<{width + 1}} {place}" for label, place in self.look.items())]

@@ -10,7 +10,7 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 
 def main(arguments: Sequence[str]) -> None:
+    """Runs a command line and exits with its status."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what can be resumed is kept
     job = os.environ.pop("D3RAY_JOB", "")  # the folder of one that `d3ray.experiments` has started as a process
     if job or os.environ.get("D3RAY_SUBMITTED"):  # Ctrl-C is how a job is stopped; a Ray started by a script ignores it
@@ -80,10 +81,11 @@ def _run(arguments: Sequence[str]) -> int:
     if first.startswith("-"):
         print(f"d3ray has no flag {first!r}{did_you_mean(first, FLAGS)}", file=sys.stderr)
         return BAD_INPUT
-    return run_command(arguments[0], arguments[1:], ahead=True)
+    return run_command(arguments[0], arguments[1:])
 
 
 def help_of_all() -> str:
+    """What `d3ray --help` prints: every command with its line."""
     parts = {title: {} for title in (*TITLES.values(), "Flags")} | {"Flags": FLAGS}
     for name, (place, about) in COMMANDS.items():
         parts[TITLES[place.partition(".")[0]]][name] = about
@@ -103,28 +105,20 @@ def _busy(text: str) -> AbstractContextManager[Any]:
     return busy(text)
 
 
-def run_command(name: str, arguments: Iterable[str], *, ahead: bool = False) -> int:
+@speaking_of_configs()
+def run_command(name: str, arguments: Iterable[str]) -> int:
     """`d3ray NAME ARGUMENTS`: resolves the config, runs the command, prints what it made.
-
-    `ahead`: what takes long may begin before the settings are known to be right (`JobConfig.ahead`).
 
     Returns:
         The exit status: 0, 1 where the command says that a part of it failed, 2 for input that the user can mend (one sentence on
         stderr), 130 after Ctrl-C. Other errors are bugs and are raised. `D3RAY_DEBUG=1` shows the traceback of the second kind too.
     """
-    with ExitStack() as meanwhile:  # a user reads what is wrong before what has begun is ended
-        return _run_command(name, list(arguments), meanwhile if ahead else None)
-
-
-@speaking_of_configs()
-def _run_command(name: str, arguments: list[str], meanwhile: ExitStack | None) -> int:
-    config, title = None, f"d3ray {name}"
+    arguments, config, title = list(arguments), None, f"d3ray {name}"
     command = shlex.join(["d3ray", name, *arguments])
     try:
         with _busy(f"{title}: starting"):
             run, config_class = load(name)
             from . import describe, options
-            from .base import JobConfig
         line = options.read_line(config_class, arguments, title)
         if line.action == "help":
             print(describe.help_text(name, config_class))
@@ -135,8 +129,6 @@ def _run_command(name: str, arguments: list[str], meanwhile: ExitStack | None) -
         if line.action == "example":
             print(describe.example(name, config_class), end="")
             return 0
-        if meanwhile is not None and line.action == "run" and line.config is None and issubclass(config_class, JobConfig):
-            meanwhile.enter_context(config_class.ahead(line.values))
         with _busy(f"{title}: checking the settings"):
             config, provenance = options.resolve(config_class, None, arguments, title=title)
         if line.action == "print-config":

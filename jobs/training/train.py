@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...platform.record.status import main_losses
 from ...platform.settings.config import ExperimentConfig
 from ...platform.words import resume_command
-from ...platform.yaml_text import Key
 from ..command.base import Result
 from ..command.planning import PlannableConfig, PlanResult, planned
 from ..views.live_view import live_experiment
@@ -19,25 +17,9 @@ from ..views.view_text import losses_words
 if TYPE_CHECKING:
     from ...platform.record.results import Results
 
-_SHAPE = {"plan", "resume", "resources", "online", "seeds_per_trial"}  # settings that decide what Ray has to be, if any
-
 
 class TrainConfig(PlannableConfig, ExperimentConfig):
     """An experiment, and whether to go on with an earlier one."""
-
-    @classmethod
-    def ahead(cls, given: Mapping[Key, Any]) -> AbstractContextManager[None]:
-        seeds, algorithm = given.get(("seeds",), (0,)), given.get(("algorithm",), given.get(("algorithm", "name")))
-        if (
-            {key[0] for key in given} & _SHAPE
-            or not isinstance(algorithm, str)
-            or "/" in algorithm
-            or not isinstance(seeds, list | tuple)
-        ):
-            return nullcontext()
-        from ...platform.cluster.session import ray_ahead
-
-        return ray_ahead(len(seeds))
 
     def implied(self) -> Mapping[str, tuple[Any, str]]:
         """Settings of the algorithm that were not given, with the preset or default that they come from."""

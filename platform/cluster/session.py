@@ -5,18 +5,16 @@ from __future__ import annotations
 import gc
 import importlib
 import logging
-import math
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Generator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from ...data.errors import StorageError
-from ..surroundings import usable_cpus
 from .growth import growth
 from .staging import LOAD_SECRETS, load_secrets
 from .token import keep_token_private
@@ -30,7 +28,7 @@ NO_METRICS = {"RAY_enable_metrics_collection": "0", "AUTOSCALER_METRIC_PORT": "-
 # autoscaler, and the reader of its workers' logs, which are not shown. A third of what a start costs.
 _UNUSED = ("start_api_server", "start_monitor", "start_log_monitor")
 _VITAL = ("raylet", "gcs_server")  # processes of Ray without which nothing goes on; a raylet ends with its agents
-_coming: list[_Ahead] = []  # the start of a Ray that `ray_ahead` has begun, until a session takes it
+_coming: list[Future[None]] = []  # the start of a Ray that `ray_ahead` has begun, until a session takes it
 
 
 @contextmanager
@@ -51,7 +49,8 @@ def ray_session(*, address: str | None = None, **options: Any) -> Generator[None
 
     stop = signal.getsignal(signal.SIGTERM)
     if _coming:
-        _coming.pop().start.result()
+        _coming[0].result()
+        _coming.clear()
     elif ray.is_initialized():
         yield
         return
@@ -68,52 +67,28 @@ def ray_session(*, address: str | None = None, **options: Any) -> Generator[None
             gc.unfreeze()
 
 
-class _Ahead:
-    """The start of a Ray of this machine's own, in a thread that lives on: the kernel may end what it has started with it."""
-
-    def __init__(self, trials: int | None, cpu: float) -> None:
-        utils: Any = importlib.import_module("ray._private.utils")  # Ray as a whole, before two threads import what they share
-        has, self.told, options = getattr(utils, "get_num_cpus", usable_cpus)(), dict[str, str](), dict[str, Any]()
-        if trials is not None:  # Ray has a worker ready for each of its CPUs
-            options["num_cpus"] = max(1, min(has, math.ceil(trials * cpu)))
-            threads = str(max(1, int(cpu)))
-            self.told = {"RAY_preload_python_modules": "d3ray.platform.warm", "D3RAY_TRIAL_THREADS": threads}
-        os.environ.update(self.told)
-        self.pool = ThreadPoolExecutor(1, "d3ray-ray")
-        self.start = self.pool.submit(_start, "local", options)
-
-
 @contextmanager
-def ray_ahead(trials: int | None = None, cpu: float = 1.0) -> Generator[None]:
+def ray_ahead() -> Generator[None]:
     """Where a `ray_session` inside would start a Ray of this machine's own, it starts now, in a thread, while other work goes on.
 
-    What is found wrong meanwhile is raised as ever; the Ray that came is then shut down. Within another one it is the same Ray.
-
-    Args:
-        trials: How many there will be: Ray is as large as they need it, and its workers import what they need. None: it is as large
-            as the machine.
-        cpu: CPUs of each.
+    What is found wrong meanwhile is raised as ever; the Ray that came is then shut down.
     """
     if _coming or not is_own_ray() or ("ray" in sys.modules and sys.modules["ray"].is_initialized()):
         yield
         return
-    _coming.append(ahead := _Ahead(trials, cpu))
-    with ahead.pool:
+    importlib.import_module("ray")  # as a whole, before two threads import what they share
+    with ThreadPoolExecutor(1, "d3ray-ray") as pool:  # whose thread lives on: the kernel may end what it has started with it
+        _coming.append(started := pool.submit(_start, "local", {}))
         try:
             yield
         finally:
-            for name in ahead.told:
-                os.environ.pop(name, None)
-            if ahead in _coming:  # nobody took it
-                _coming.remove(ahead)
-                with suppress(Exception):
-                    ahead.start.result()
+            if started in _coming:  # nobody took it
+                _coming.remove(started)
+                while not started.done():  # an interrupt would leave half a Ray, whose end waits a minute for the other half
+                    with suppress(KeyboardInterrupt):
+                        wait([started])
+                if started.exception() is None:
                     _shut_down()
-
-
-def is_ray_coming() -> bool:
-    """Whether a Ray of this machine's own was begun and no `ray_session` has it yet."""
-    return bool(_coming)
 
 
 def _start(address: str, options: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ from ...data.errors import ConfigError, D3rayError, DataError, StorageError
 from ...data.node_maps.cache import under_way
 from ...data.progress import progress
 from ..cluster.growth import growth
-from ..cluster.session import is_own_ray, is_ray_coming
+from ..cluster.session import is_own_ray
 from ..places import is_environment_place
 from ..surroundings import usable_cpus
 
@@ -119,7 +119,7 @@ def check_own_machine(resources: Mapping[str, float]) -> None:
     wanted = {name: amount for name, amount in resources.items() if amount}
     if not is_own_ray() or "RAY_OVERRIDE_RESOURCES" in os.environ:
         return
-    if (ray := sys.modules.get("ray")) is not None and ray.is_initialized() and not is_ray_coming():
+    if (ray := sys.modules.get("ray")) is not None and ray.is_initialized():
         training_nodes(wanted)
         return
     has = {"CPU": float(max(os.cpu_count() or 1, usable_cpus()))}

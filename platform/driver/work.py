@@ -37,7 +37,6 @@ class Work:
         max_concurrent: Trials at a time, whatever there is room for; None: as many as fit.
         asked: The job and its settings as they were given (`settings.config.asked`): with them another process goes on.
         undivided: Why seeds that train as one stack may not be split, a clause; empty: they may.
-        trials: How many there are, where that is known before they are proposed.
         longer: Says why training that was begun for fewer steps cannot go on to these; None: steps must be the same.
     """
 
@@ -54,7 +53,6 @@ class Work:
     asked: Mapping[str, Any] = field(default_factory=dict[str, Any])
     undivided: str = ""
     longer: Longer | None = None
-    trials: int | None = None
 
     def propose(self, experiment: Experiment, spent: Spent) -> Proposer:
         return self.proposer(experiment, spent, self.config.groups())

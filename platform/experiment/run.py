@@ -82,7 +82,6 @@ def train_work(config: ExperimentConfig) -> Work:
         proposer=lambda experiment, _, groups: Listed([experiment.trial(decided, seeds) for seeds in groups]),
         asked=asked("train", config, ExperimentConfig),
         longer=config.why_not_longer,
-        trials=len(config.groups()),
     )
 
 
@@ -96,9 +95,7 @@ def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgres
             del wanted["GPU"]
         check_own_machine(wanted)
     prepare_environment()
-    starts = _will_begin(work, resume=resume, replace=replace)
-    trials = None if work.config.resources.gpu else work.trials  # with a GPU a worker sees it from its beginning
-    with ray_ahead(trials, work.config.trial_cpus) if starts else nullcontext():
+    with ray_ahead() if _will_begin(work, resume=resume, replace=replace) else nullcontext():
         return _carry_out(work, resume=resume, replace=replace, on_progress=on_progress, trial=trial)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, KeysView, ValuesView
+from collections.abc import ItemsView, Iterator, KeysView, ValuesView
 from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
@@ -125,6 +125,18 @@ class EstimateTable(_Kept):
 
     def __getitem__(self, name: str) -> Estimated:
         return self.rows[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.rows
+
+    def __iter__(self) -> Iterator[str]:  # pyright: ignore[reportIncompatibleMethodOverride]  # pydantic's own gives its fields
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def get(self, name: str) -> Estimated | None:
+        return self.rows.get(name)
 
     def keys(self) -> KeysView[str]:
         return self.rows.keys()

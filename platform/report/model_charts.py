@@ -55,4 +55,5 @@ def _marks(series: Series, part: str) -> list[Mark]:
     if not (told := _told(series, part)):
         return []
     low, mean, high = (np.array([take(seeds) for seeds in told.values()]) for take in (np.min, np.mean, np.max))
-    return [Mark(np.array(list(told)), mean, series.style, "mean", low, high)]
+    at = np.array(list(told))
+    return [Mark(at, mean, series.style, "mean", low, high), Mark(at, mean, series.style, "point")]

@@ -80,8 +80,14 @@ def read_results(storage: str, name: str, trial: str | None = None) -> Results:
         return found
     (mine,) = (one for one in found.configurations if any(seed.trial == trial for seed in one.seeds))
     alone = mine.model_copy(update={"seeds": [seed for seed in mine.seeds if seed.trial == trial]})
-    settings = {key: value for key, value in found.settings.items() if key != "search"}  # of a sweep one trial is none
-    return found.model_copy(update={"configurations": [alone], "settings": settings})
+    return found.model_copy(
+        update={
+            "configurations": [alone],
+            "settings": {key: value for key, value in found.settings.items() if key != "search"},  # of a sweep one trial is none
+            "last_sign": max((seed.last_sign or found.created for seed in alone.seeds), default=found.created),
+            "environment": alone.environment,
+        }
+    )
 
 
 def _seeds(trial: Trial, overall: State) -> list[SeedResult]:

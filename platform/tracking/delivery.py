@@ -81,7 +81,8 @@ class Delivery:
         self._thread.start()
 
     def _work(self) -> None:
-        prepare_to_register()
+        with suppress(Exception):  # what cannot be imported is said by what asks for it
+            prepare_to_register()
         while not self._stop.wait(_SECONDS_AFTER_FAILURE if self.trouble else _SECONDS_BETWEEN):
             self.attempt()
 

@@ -60,7 +60,7 @@ from d3ray.jobs.command.running import run_command
 from d3ray.platform.cluster import session
 
 end_ray, session._shut_down = session._shut_down, lambda: None  # the Ray that the first one starts is there for all that follow
-session.ray_ahead = lambda *_: contextlib.nullcontext()  # it starts Ray in a thread, with whose end Ray's processes end too
+session.ray_ahead = contextlib.nullcontext  # it starts Ray in a thread, with whose end Ray's processes end too
 
 def shell(text):
     if all(line.startswith("d3ray ") or not line.strip() for line in text.splitlines()):
