@@ -21,7 +21,7 @@ from d3ray.platform.worker.trial_run import TrialRun
 
 ROOT = Path(d3ray.__file__).parent
 RATE = 0.000123456789  # nothing else has this value
-MOST_FILES, MOST_CHECKS = 45, 8  # files that get it or something that holds it; a smaller number is welcome here
+MOST_FILES, MOST_CHECKS = 44, 8  # files that get it or something that holds it; a smaller number is welcome here
 
 
 def holds(value: Any, depth: int = 4) -> bool:
@@ -44,7 +44,7 @@ def test_it_goes_through_few_files_and_is_checked_few_times(tmp_path: Path) -> N
 
     def look(frame: FrameType, event: str, argument: Any) -> None:
         code = frame.f_code
-        if not code.co_filename.startswith(f"{ROOT}/") or "/tests/" in code.co_filename:
+        if not code.co_filename.startswith(f"{ROOT}/") or "/tests/" in code.co_filename or "/site-packages/" in code.co_filename:
             return
         if code.co_name == "check_settings":
             checks.append(f"{Path(frame.f_back.f_code.co_filename).name}:{frame.f_back.f_lineno}" if frame.f_back else "")
