@@ -16,8 +16,9 @@ def test_a_gradient_step_of_td3_plus_bc_reads_through_twelve_files() -> None:
     root, files = f"{Path(d3ray.__file__).parent}/", set[str]()
 
     def look(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(root):
-            files.add(frame.f_code.co_filename.removeprefix(root))
+        file = frame.f_code.co_filename
+        if event == "call" and file.startswith(root) and "/site-packages/" not in file:
+            files.add(file.removeprefix(root))
 
     source = algorithm.fit_.sources.opened
     sys.setprofile(look)
