@@ -149,7 +149,7 @@ def test_what_a_peer_raises_is_the_trials_reason(place: Path) -> None:
 @pytest.mark.timeout(300)
 def test_a_plan_is_measured_with_all_of_them(place: Path) -> None:
     (place / "seen.jsonl").unlink(missing_ok=True)
-    made = plan(train_work(config(place, "planned")), seconds=8)
+    made = plan(train_work(config(place, "planned")), seconds=20)
     assert (made.n_trials, made.at_once, made.gpu_share) == (1, 1, 2)
     assert {json.loads(line)["rank"] for line in (place / "seen.jsonl").read_text().splitlines()} == {0, 1}
 
