@@ -67,7 +67,7 @@ def test_the_wheel_carries_every_file_and_no_other(wheel: Path) -> None:
 def test_the_installed_command_runs(installed: Path, tmp_path: Path) -> None:
     where = run(installed / "python", "-c", "import d3ray.platform, d3ray; print(d3ray.__file__)", cwd=tmp_path)
     assert str(installed.parent) in where
-    assert "d3ray JOB --help" in run(installed / "d3ray", "--help", cwd=tmp_path)
+    assert "Usage: d3ray COMMAND" in run(installed / "d3ray", "--help", cwd=tmp_path)
     assert run(installed / "python", "-m", "d3ray.jobs", "--version", cwd=tmp_path).startswith("d3ray ")
 
 
