@@ -77,9 +77,9 @@ class Batch:
 
 @dataclass(frozen=True)
 class Context:
-    """What a policy that looks back acts on: the latest T steps of B episodes, the present one last; padding comes before them.
+    """Input of a policy that looks back: the latest T steps of B episodes, the current one last, padded at the front.
 
-    Scalers have acted. What stands for the last action is not looked at: it is the one that is asked for.
+    Scalers have been applied. The entry of the last action is ignored: it is the one to be predicted.
     """
 
     observation: Any  # [B, T, ...] or a dict of such tensors
@@ -157,7 +157,7 @@ BLOCK = 128  # steps that are drawn at once, at most; changes no value, and make
 
 
 class Source(Protocol):
-    """What training reads from."""
+    """Interface that training draws batches from."""
 
     def sample(self, step: int) -> Batch: ...
 

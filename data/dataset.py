@@ -168,7 +168,7 @@ class Dataset(Recording):
         batch_format: mapped.BatchFormat = "numpy",
         arguments: Mapping[str, Any] | None = None,
     ) -> Dataset:
-        """The same episodes with columns that a function (or a class of callable objects) makes of batches, in memory.
+        """Return the same episodes with columns that a function (or a class of callable objects) makes of batches, in memory.
 
         See `mapped.map_batches`; `d3ray.map_batches` does it on a cluster, with GPUs, and writes a folder.
         """

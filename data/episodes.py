@@ -48,9 +48,9 @@ class ColumnSource(Protocol):
         ...
 
     def in_place(self) -> Table:
-        """The same rows, to be read in any order from where they lie: of folders nothing is mapped, copied or verified first.
+        """Return the same rows for reading in any order where they are stored; folders are not mapped, copied or verified first.
 
-        Raises DataError where what is read is compressed.
+        Raises DataError if the data is compressed.
         """
         ...
 

@@ -22,7 +22,7 @@ _PER = "Schaul et al. 2016, proportional; PFRL"
 
 
 class _Sampling(Config):
-    """What all have."""
+    """Settings of every sampler."""
 
     frames: int = setting(1, "images that make one observation, stacked along their channels", gt=0)
     frame_padding: Padding = setting("zero", "what stands for frames from before an episode began: zero, or repeat the first")

@@ -19,7 +19,7 @@ _LONGEST_NAME = 80  # letters of an entry's name; a file may hold anything
 
 
 class _Entries(Config):
-    """What a leaf may say beside its numbers: what each of its entries is called, as the columns of a table were."""
+    """Optional names of a leaf's entries, such as the columns of a table."""
 
     names: tuple[str, ...] | None = Field(default=None, exclude_if=lambda names: names is None)  # what has none is as it always was
 

@@ -106,7 +106,7 @@ class DerivedSource(_Transitions):
         self._tables = dataset.tables()
 
     def get_read_tasks(self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None) -> list[ReadTask]:
-        """As many tasks as are asked for, of about as many transitions each, where there are episodes enough."""
+        """Make as many tasks as are asked for, of about as many transitions each, if there are episodes enough."""
         ends = np.cumsum(self._steps)
         group = (ends - self._steps) // max(1, -(-int(ends[-1]) // max(parallelism, 1)))
         cuts = [0, *(np.flatnonzero(np.diff(group)) + 1).tolist(), len(ends)]

@@ -63,7 +63,6 @@ def environment_place(environment: str | Environment) -> str:
 
 
 def is_environment_place(place: str) -> bool:
-    """Whether a place is an environment's."""
     return place.startswith(_ALONE)
 
 

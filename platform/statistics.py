@@ -68,7 +68,7 @@ def summarise(values: Sequence[float] | np.ndarray) -> Summary:
 
 
 def interval_name(*seeds: int) -> str:
-    """What intervals over so many seeds are called where they are printed; those of a single seed, which has none, do not count."""
+    """Name intervals over so many seeds, for printing; those of a single seed, which has none, do not count."""
     return level_name(None if any(1 < n < FEW for n in seeds) else LEVEL)
 
 
@@ -108,7 +108,7 @@ def _weights(n: int) -> np.ndarray:
 
 
 def difference(a: Sequence[float], b: Sequence[float]) -> Difference:
-    """Whether the means of what `a` and `b` are drawn from differ, by Welch's t-test; of groups without any spread, as they are."""
+    """Test whether the means of the populations of `a` and `b` differ, by Welch's t-test; without any spread, compare directly."""
     first, second = np.asarray(a, np.float64), np.asarray(b, np.float64)
     apart = float(first.mean() - second.mean())
     if min(len(first), len(second)) < 2:
@@ -117,7 +117,7 @@ def difference(a: Sequence[float], b: Sequence[float]) -> Difference:
 
 
 def paired_difference(a: Sequence[float], b: Sequence[float]) -> Difference:
-    """As `difference`, by the t-test of pairs: `a` and `b` belong together one by one, as returns of equal episodes."""
+    """Test as `difference`, but in pairs: `a` and `b` belong together one by one, as returns of equal episodes."""
     first, second = np.asarray(a, np.float64), np.asarray(b, np.float64)
     apart = float((first - second).mean())
     if len(first) < 2:

@@ -107,7 +107,7 @@ def git_state(folder: Path | None = None) -> dict[str, Any] | None:
 
 
 def _git(folder: Path | None, *arguments: str) -> str | None:
-    """What a git command prints; None where it fails."""
+    """Return a git command's output; None if it fails."""
     where = [] if folder is None else ["-C", str(folder)]
     try:
         done = subprocess.run(

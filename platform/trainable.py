@@ -161,7 +161,7 @@ class Training(tune.Trainable):
             note_failure(Writer(Trial(Folder(str(settings.folder)))), error, {})
 
     def save(self, checkpoint_dir: str | None = None) -> _TrainingResult:
-        """What Tune asks for before it pauses a trial. One with a folder goes on from there, so Tune gets nothing to keep.
+        """Save before Tune pauses a trial. One with a folder goes on from there, so Tune gets nothing to keep.
 
         A copy would be a second one, and on a node that does not see Tune's own folder it could not be made.
         """

@@ -38,7 +38,7 @@ def interval_text(interval: tuple[float, float] | None) -> str:
 
 
 def level_name(level: float | None) -> str:
-    """What an interval is called, by its level; None: of too few seeds for 95 %."""
+    """Name an interval by its level; None: too few seeds for 95 %."""
     return "interval below 95 %" if level is None else "95 % interval"
 
 
@@ -60,7 +60,7 @@ def value_text(value: Any) -> str:
 
 
 def resume_command(folder: str) -> str:
-    """What goes on with the experiment in a folder of a storage."""
+    """Return the command that resumes the experiment in a folder of a storage."""
     place, mark, options = without_secrets(folder).partition("?")
     storage, _, name = place.rpartition("/")
     where = [] if storage == str(Path("d3ray_results").absolute()) else [f"storage={storage}{mark}{options}"]

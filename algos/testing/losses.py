@@ -102,7 +102,7 @@ def check_moves_only_what_is_named(make: Make) -> None:
 
 @check
 def check_targets_get_no_gradient(make: Make) -> None:
-    """What a loss expects of the next observation is a goal: no gradient goes through it, to target networks or others."""
+    """Check that no gradient flows through a loss's target, computed from the next observation, to any network."""
     fit, batch, before = looked_at(make)
     for name in changed(fit, before, replace(batch, discount=batch.discount / 2)):
         for place, size in gradients_elsewhere(fit.learner, before[name]).items():

@@ -57,7 +57,7 @@ class _UnlikeError(DataError):
 
 
 class _StaleError(Exception):
-    """What has arrived is not the beginning of what the server has now."""
+    """The partial download is not a prefix of what the server has now."""
 
 
 def download(remote: RemoteFile, target: Path, show: Show = lambda done, total: None, patience: Patience | None = None) -> None:

@@ -14,14 +14,14 @@ from .survey import Advance, survey
 
 
 def doctor(dataset: Dataset, *, facts: EnvironmentFacts | None = None, advance: Advance | None = None) -> Report:
-    """What is wrong with a dataset, what that means, and what mends it.
+    """Report what is wrong with a dataset, what that means, and how to mend it.
 
     Every row is read once, in order and in pieces. What would cost more than one pass (regressions, nearest neighbours) is
-    estimated from a fixed sample of 20,000 transitions at most, so the same data give the same report.
+    estimated from a fixed sample of at most 20,000 transitions, so the same data give the same report.
 
     Args:
-        dataset: what is looked at.
-        facts: the environment that it names, to be compared with; None: not compared.
+        dataset: to examine.
+        facts: about the environment that it names, to compare with; None: not compared.
         advance: called with 1 after each of `n_pieces(dataset)` pieces.
 
     Raises:

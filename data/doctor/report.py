@@ -66,7 +66,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Report:
-    """What the doctor found in a dataset."""
+    """Findings of the doctor on a dataset."""
 
     findings: tuple[Finding, ...]  # the gravest first
     returns: Histogram

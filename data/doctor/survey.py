@@ -30,7 +30,7 @@ Advance = Callable[[int], object]
 
 @dataclass
 class Column:
-    """What was seen of one column. Numbers are of finite rows that are steps; entries are those of vectors, images count as one."""
+    """Summary of one column. Numbers are of finite rows that are steps; entries are those of vectors, images count as one."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -76,15 +76,15 @@ def _count(
 
 
 class Survey:
-    """What the checks look at: it is added up while pieces go by, and there once all of them did.
+    """Facts that the checks look at: accumulated piece by piece, complete once all pieces have been added.
 
     Attributes:
-        columns: what was seen of each, but for flags.
-        action_counts: [n], how often each discrete action was taken, from the first on; None of other actions.
+        columns: summary of each, but for flags.
+        action_counts: [n], how often each discrete action was taken, from the first on; None for other actions.
         outside: steps whose action lies outside the bounds; the farthest by `beyond` times the range.
         at_bounds: [A], steps whose entry lies at a bound; empty where bounds are not known.
         first_rewards: [E], reward of each episode's first step.
-        flags_wrong: rows whose flags are not those of the table of episodes; the first is the logical row `first_wrong`.
+        flags_wrong: rows whose flags disagree with the table of episodes; the first is the logical row `first_wrong`.
         n_illegal: steps whose action was not legal by `action_mask`; the first is `first_illegal`.
         episode_hashes: [E] uint64.
         thinned: one of so many transitions has its hash kept.
@@ -123,9 +123,9 @@ class Survey:
 
     @cached_property
     def of_decisions(self) -> bool:
-        """Whether every step is a decision of its own, as a bandit's are: all episodes are one step, and nothing follows on it.
+        """True if every step is an independent decision, as a bandit's: all episodes have one step, and none continues another.
 
-        Steps that do follow, as those of a task whose ends were misread, begin nearer to the one before than to any other.
+        Steps that do continue, as those of a task whose ends were misread, begin nearer to the one before than to any other.
         """
         episodes, first = self.dataset.episodes, self.sample.first
         bootstrapped = ~np.asarray(episodes.terminated) & np.asarray(episodes.final_recorded)

@@ -116,10 +116,10 @@ def only_array(dataset: Dataset, format: str) -> None:
 
 
 def final_observations(dataset: Dataset) -> tuple[bool, list[str]]:
-    """Whether final observations are written, and what is lost, for formats that have them of all episodes or of none.
+    """Return whether to write final observations, and what is lost, for formats that have them for all episodes or none.
 
-    They are written where every truncated episode has one: a repeated last observation would be bootstrapped from. Of a terminated
-    episode without one the last observation is repeated, from which nobody bootstraps.
+    They are written if every truncated episode has one: a repeated last observation would be bootstrapped from. A terminated
+    episode without one repeats its last observation, which is never bootstrapped from.
     """
     episodes = dataset.episodes
     cut, known = ~episodes.terminated, episodes.final_recorded

@@ -150,7 +150,7 @@ class StepFormat(Format):
         about: dict[str, Any] | None = None,
         **further: Any,
     ) -> Imported:
-        """What `steps_from_arrays` makes of arrays (`further` ones are its own), with `notes` and those on ends.
+        """Make an `Imported` of arrays by `steps_from_arrays` (`further` are its arguments), with `notes` and those on ends.
 
         `recorded` [N] is false where a step has no final observation though one is given; `about` goes to the provenance.
         """

@@ -66,7 +66,7 @@ def register_format(new: type[Format]) -> type[Format]:
 
 
 class Adjustments(Config):
-    """What becomes of steps of any format once they are read."""
+    """Adjustments to steps of any format, made after reading."""
 
     actions: ActionsOutside = setting("keep", "actions out of the space's bounds: keep them, clip them, or refuse the file")
     action_scale: float | tuple[float, ...] | None = setting(
@@ -185,9 +185,9 @@ def _read(read: Callable[[], Imported], path: Path, about: dict[str, Any], adjus
 
 @contextmanager
 def _unforeseen(path: Path, format: str) -> Generator[None]:
-    """What an importer raises besides, as a `DataError`: files are damaged in more ways than anyone lists.
+    """Turn an importer's unforeseen errors into a `DataError`: files are damaged in more ways than anyone lists.
 
-    What is made of all files that it reads is counted together.
+    The unpacked sizes of all files that it reads are added up.
     """
     try:
         with unpacking():

@@ -41,8 +41,6 @@ VERSION = 2
 
 @dataclass(frozen=True)
 class Content:
-    """What a map holds."""
-
     fingerprint: str
     rows: int
     kinds: Kinds

@@ -30,7 +30,7 @@ class ColumnDifference:
 
 @dataclass(frozen=True)
 class Difference:
-    """What differs. `same` is whether content does: names and provenance are said, but do not count.
+    """Differences of two datasets. `same` compares content: names and provenance are given, but do not count.
 
     Each of `spec`, `counts`, `kinds`, `statistics` and `provenance` maps what differs to the two values (None: missing).
     """
@@ -52,9 +52,9 @@ class Difference:
 
 
 def diff(a: Recording, b: Recording) -> Difference:
-    """What differs between two datasets. Columns whose digests are equal are not read again.
+    """Compare two datasets. Columns whose digests are equal are not read again.
 
-    Where they have different numbers of rows the rows that both have are compared, from the first on.
+    If they have different numbers of rows, the rows that both have are compared, from the first on.
     """
     return Difference(
         fingerprints=(a.fingerprint, b.fingerprint),

@@ -96,7 +96,7 @@ def map_batches(
     batch_format: BatchFormat = "numpy",
     arguments: Mapping[str, Any] | None = None,
 ) -> Recording:
-    """The same episodes with columns that a function made, worked out now, in this process's memory.
+    """Return the same episodes with columns that a function made, computed now, in this process's memory.
 
     Args:
         dataset: whose steps.

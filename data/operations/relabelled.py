@@ -269,7 +269,7 @@ class Relabelled:
 
 
 def relabel(dataset: Recording, reward: Reward) -> Recording:
-    """The same steps with other rewards, worked out block by block.
+    """Return the same steps with other rewards, computed block by block.
 
     Args:
         dataset: whose steps.

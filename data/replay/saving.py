@@ -20,7 +20,7 @@ VERSION = 1
 
 
 class Saved(Protocol):
-    """What of a replay buffer goes into a file."""
+    """Replay buffer as it is saved to a file."""
 
     capacity: int
     spec: Spec
@@ -44,7 +44,7 @@ def saved(kind: type[_B]) -> type[_B]:
 
 
 class Described(NamedTuple):
-    """What makes an empty buffer."""
+    """Parameters of an empty buffer."""
 
     capacity: int
     spec: Spec

@@ -21,7 +21,7 @@ from .transitions import TransitionSampler
 
 
 class Prioritized(Sampler):
-    """What prioritised samplers add to those that draw uniformly: priorities, importance weights, and errors handed back."""
+    """Adds priorities, importance weights and feedback of errors to samplers that draw uniformly."""
 
     priorities: Priorities
     wait: bool

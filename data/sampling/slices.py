@@ -21,7 +21,7 @@ _EPOCHS = 2  # whose order is known at a time: the present one's, and the next o
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """What is in memory at once, and which places of the stream it has.
+    """Block of episodes in memory at once, and its places in the stream.
 
     Attributes:
         epoch: From 0.

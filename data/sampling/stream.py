@@ -159,7 +159,7 @@ class StreamSampler:
 
 @dataclass(frozen=True)
 class _Within:
-    """What a sampler has to know of the block that it draws from."""
+    """Block that a sampler draws from, and its transitions' numbers."""
 
     block: Block
     first_number: np.ndarray  # [E] of each episode, what the dataset calls its first transition

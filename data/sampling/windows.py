@@ -20,7 +20,7 @@ Until = Literal["observation", "action", "end"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What was drawn and where it lies in columns, [..., B] int64 each."""
+    """Drawn items and where they lie in columns, [..., B] int64 each."""
 
     index: Tensor  # what its source calls it
     rows: Tensor  # its first row

@@ -56,7 +56,7 @@ def finite(label: str, column: np.ndarray, rows: np.ndarray | None = None, found
 
 
 def too_close(std: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Whether numbers from `low` to `high` with a standard deviation `std` lie closer together than float32's numbers do there.
+    """Return where numbers from `low` to `high` with a standard deviation `std` lie closer together than float32's spacing.
 
     Spreads below `SMALLEST_SPREAD` count as none.
     """

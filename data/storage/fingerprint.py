@@ -74,7 +74,7 @@ def _scan(rows: Rows, spec: Spec, k: int) -> BlockScan:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a manifest says of the rows: each column's digest, the fingerprint, and the statistics."""
+    """Summary of the rows for a manifest: each column's digest, the fingerprint, and the statistics."""
 
     digests: dict[str, str]
     fingerprint: str

@@ -37,7 +37,7 @@ SHARD_BYTES = 1 << 30  # a shard's uncompressed size, unless asked for otherwise
 
 @dataclass(frozen=True)
 class ShardRecord:
-    """What a worker hands to the one that commits: the file that it wrote and the episodes in it."""
+    """Record of the file that a worker wrote and the episodes in it, for the process that commits."""
 
     shard: Shard
     index: int  # of the shard

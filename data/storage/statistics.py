@@ -27,7 +27,7 @@ class Moments(Config):
 
 
 class Statistics(Config):
-    """What is in a dataset. Closing rows count in none of it."""
+    """Statistics of a dataset. Closing rows do not count."""
 
     model_config = ConfigDict(serialize_by_alias=True)
 
@@ -70,7 +70,7 @@ class Part:
 
 @dataclass(frozen=True)
 class BlockStatistics:
-    """What one block of rows adds to the statistics."""
+    """Contribution of one block of rows to the statistics."""
 
     parts: dict[str, Part]
     action_counts: np.ndarray | None

@@ -21,7 +21,7 @@ _SHOWN = 100  # characters of a command
 
 
 class JobsConfig(JobConfig):
-    """What to do with which job."""
+    """Action on submitted jobs."""
 
     action: Literal["list", "logs", "stop", "wait"] = option("list", "what to do", operand=True)
     id: str | None = option(

@@ -146,7 +146,7 @@ def _checked(cluster: Cluster, resolved: Config, load: Cargo, env: Mapping[str, 
 
 
 def told(job: SubmittedJob, end: JobEnd) -> tuple[str, str]:
-    """What to say of a job's end: what was made, and what failed."""
+    """Describe a job's end: what was made, and what failed."""
     if end.status == "SUCCEEDED":
         return f"{job.id} succeeded.", ""
     return f"{job.id} has ended.", f"{job.id} {end.status.lower()} with exit status {end.exit_status}."

@@ -58,7 +58,7 @@ def run(config: UpConfig) -> Result:
 
 
 def _looked_at(file: ClusterFile) -> list[str]:
-    """What it will make and cost, and what that risks, where it is known. Raises ConfigError: the cloud's account is not ready."""
+    """Return what it will make, cost and risk, where known. Raises ConfigError: the cloud's account is not ready."""
     if file.provider != "aws":
         return []
     from ...platform.cluster.aws_account import bill, lacking_in_account, risks

@@ -63,7 +63,7 @@ class JobConfig(Config):
         return ()
 
     def after_interrupt(self, command: str) -> str:
-        """What to tell a user who pressed Ctrl-C in `command`."""
+        """Return the message to a user who pressed Ctrl-C in `command`."""
         return f"Interrupted; nothing half-made was kept. Again from the start: {command}"
 
 
@@ -84,7 +84,7 @@ class RestartableConfig(JobConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a command made and where to look; subclasses add what Python callers want to have."""
+    """Result of a command and where to look; subclasses add what Python callers want to have."""
 
     made: str
     """One sentence: what there is now that was not there before."""

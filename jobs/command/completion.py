@@ -142,7 +142,7 @@ def _experiments(words: Sequence[str]) -> list[str]:
 
 
 def _remembered(key: str, make: Callable[[str], Any]) -> Any:
-    """What `make` makes of a key, from the cache where d3ray has not changed since."""
+    """Return `make(key)`, from the cache if d3ray has not changed since."""
     cache = Path(os.environ.get("D3RAY_CACHE") or "~/.cache/d3ray").expanduser() / "completion.json"
     known = dict[str, Any]()
     with suppress(OSError, ValueError):

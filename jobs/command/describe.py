@@ -61,7 +61,7 @@ def settings(config_class: type[BaseModel], given: Mapping[str, Any] | None = No
 
 
 def _any_of(schema: Schema) -> list[Schema]:
-    """What a value may be."""
+    """List a schema's alternatives."""
     several = schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf")
     return [one for member in several for one in _any_of(member)] if several else [schema]
 

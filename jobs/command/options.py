@@ -35,7 +35,7 @@ class Line:
 
 
 def extra(field: FieldInfo | None, name: str) -> Any:
-    """What `option` noted beside a field: `operand`, `example`, `source`, `also`; `dotted` of a mapping whose names have dots."""
+    """Return an `option` note or None: `operand`, `example`, `source`, `also`; `dotted`: a mapping's names have dots."""
     return field.json_schema_extra.get(name) if field and isinstance(field.json_schema_extra, dict) else None
 
 
@@ -115,7 +115,7 @@ def read_line(config_class: type[BaseModel], arguments: Iterable[str], title: st
 
 
 def _dashed(config_class: type[BaseModel], word: str, waiting: Iterator[str], title: str) -> tuple[Key, Any]:
-    """What `--key VALUE`, `--key=VALUE`, `--flag` or `--no-flag` says; the value may be the next word."""
+    """Parse `--key VALUE`, `--key=VALUE`, `--flag` or `--no-flag`; the value may be the next word."""
     name, equals, typed = word.partition("=")
     for key, value in ((_key(config_class, name[2:]), True), (_key(config_class, name.removeprefix("--no-")), False)):
         field = config_class.model_fields.get(key[0]) if len(key) == 1 else None
@@ -146,7 +146,7 @@ def _holds_any(field: FieldInfo | None) -> bool:
 
 
 def _value(config_class: type[BaseModel], key: Key, typed: str, title: str) -> Any:
-    """What was typed: as it stands where the field holds text, unless it is quoted or a `null` that the field allows; else YAML."""
+    """Parse what was typed: verbatim if the field holds text, unless it is quoted or a `null` that the field allows; else YAML."""
     field = _field_at(config_class, key)
     kinds = set(_members(field.annotation)) if field else {Any}
     is_null = typed in ("null", "~", "") and type(None) in kinds
@@ -255,7 +255,7 @@ def _place(key: Key, value: Any, places: Mapping[Key, str], document: Any) -> st
 
 
 def _at(document: Any, key: Key) -> Any:
-    """What a nested mapping has at a key, None where it has nothing."""
+    """Return a nested mapping's value at a key, None without."""
     for name in key:
         document = document.get(name) if isinstance(document, dict) else None
     return document

@@ -38,8 +38,6 @@ class PlannableConfig(RestartableConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PlanResult(Result):
-    """What the work would take."""
-
     plan: Planned
 
 

@@ -85,7 +85,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def help_of_all() -> str:
-    """What `d3ray --help` prints: every command with its line."""
+    """Return the text of `d3ray --help`: every command with its line."""
     parts = {title: {} for title in (*TITLES.values(), "Flags")} | {"Flags": FLAGS}
     for name, (place, about) in COMMANDS.items():
         parts[TITLES[place.partition(".")[0]]][name] = about

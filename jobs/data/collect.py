@@ -87,7 +87,7 @@ def run(config: CollectConfig) -> CollectResult:
 
 @contextmanager
 def _policy(source: str) -> Generator[Any]:
-    """What acts, or None for random actions. Raises StorageError: the folder is neither a saved algorithm nor a package."""
+    """Yield the policy, None for random actions. Raises StorageError: the folder is neither a saved algorithm nor a package."""
     from ...algos.export.package import is_package, read_package
     from ...algos.saving.saving import load
     from ...platform.tracking.registered import is_registered, registered_package

@@ -23,7 +23,7 @@ FOLDERS = ("n_shards", "max_rows_per_shard", "compression", "parallel")  # optio
 
 
 class ConvertConfig(JobConfig):
-    """What to write, where to, and in which format."""
+    """Dataset to convert, the target, and its format."""
 
     dataset: str = option(..., "dataset folder, URI or catalog name", operand=True, example="datasets/hopper")
     target: str = option(
@@ -47,8 +47,6 @@ class ConvertConfig(JobConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ConvertResult(Result):
-    """What was written."""
-
     format: str
     notes: list[str]
     """What the format could not carry."""
@@ -77,9 +75,9 @@ def run(config: ConvertConfig) -> ConvertResult:
 
 
 def env_spec(environment: Environment | None) -> str | None:
-    """What Minari makes an environment from: gymnasium's own description of it, with its keyword arguments.
+    """Return the JSON from which Minari makes an environment: gymnasium's own spec of it, with its keyword arguments.
 
-    None where there is no environment, gymnasium here does not know it, or an argument is no JSON.
+    None if there is no environment, gymnasium here does not know it, or an argument is not JSON.
     """
     if environment is None:
         return None

@@ -31,7 +31,7 @@ class DatasetsConfig(JobConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetsResult(Result):
-    """What was listed, as plain values."""
+    """Listed datasets, as plain values."""
 
     datasets: list[dict[str, Any]]
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class DeriveConfig(JobConfig):
-    """What to make, in the order of these options; each works on what the one before it left."""
+    """Operations to apply, in the order of these options; each works on the result of the one before it."""
 
     source: str | tuple[str, ...] = option(
         ..., "dataset folder, URI or catalog name, or several", operand="several", example="datasets/hopper"
@@ -104,7 +104,7 @@ def _written(config: DeriveConfig, derived: Dataset) -> Dataset:
 
 
 def _named(text: str) -> Any:
-    """What `module:name` means. Raises ConfigError."""
+    """Import the object `module:name`. Raises ConfigError."""
     from ...platform.settings.plugins import import_plugins, located
 
     module, _, name = text.partition(":")

@@ -28,8 +28,6 @@ class DiffConfig(JobConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class DiffResult(Result):
-    """What differs."""
-
     difference: Difference
 
 

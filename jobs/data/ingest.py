@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class IngestConfig(JobConfig):
-    """What to read, where to write, and how."""
+    """Sources to read, where to write, and how."""
 
     source: str | tuple[str, ...] = option(
         ...,

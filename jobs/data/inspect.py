@@ -41,7 +41,7 @@ class InspectConfig(JobConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class InspectResult(Result):
-    """What was printed, as plain values, and the doctor's report."""
+    """Printed description, as plain values, and the doctor's report."""
 
     description: dict[str, Any]
     report: Report | None = None
@@ -114,7 +114,7 @@ def examine(dataset: Dataset) -> Report:
 
 
 def environment_facts(dataset: Dataset) -> EnvironmentFacts | None:
-    """What the environment that the dataset names is like; None where it names none."""
+    """Return facts on the environment that the dataset names; None if it names none."""
     from ...data.doctor import EnvironmentFacts
     from ...data.errors import D3rayError
 
@@ -218,7 +218,7 @@ def write_page(path: Path, dataset: Dataset, description: dict[str, Any], report
 
 
 def conditions(dataset: Dataset, description: dict[str, Any], report: Report) -> list[tuple[str, str]]:
-    """What stands at the end of a page: terms and their values."""
+    """Return the terms and values at the end of a page."""
     from ...platform.words import space_text
     from .inspect_text import estimates, provenance
 

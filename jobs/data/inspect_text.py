@@ -122,7 +122,7 @@ def _end(edge: float) -> str:
 
 
 def estimates(report: Report) -> Iterator[tuple[str, str]]:
-    """What is not counted but estimated: how random the behaviour is, how observations spread, what training takes."""
+    """Yield what is estimated, not counted: randomness of behaviour, spread of observations, cost of training."""
     yield "Behaviour", _behaviour(report)
     yield "Coverage", _coverage(report)
     takes = report.estimate

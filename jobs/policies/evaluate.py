@@ -15,7 +15,7 @@ from .acting import PolicyConfig, asked_for, check_fits
 
 
 class EvaluateConfig(PolicyConfig):
-    """What is played where."""
+    """Settings of an evaluation."""
 
     episodes: int = option(10, "episodes to play", gt=0, also="n_episodes")
     n_envs: int | None = option(None, "environments played at once; null: as many as episodes, at most 10", gt=0)

@@ -18,7 +18,7 @@ _KINDS = {
 
 
 class ExportConfig(JobConfig):
-    """What is exported, and where to."""
+    """Policy to export, and where to."""
 
     source: str = option(
         ...,
@@ -47,8 +47,6 @@ class ExportConfig(JobConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportResult(Result):
-    """What was written."""
-
     target: Path | str
     """A URI as it was given."""
     source: str

@@ -20,7 +20,7 @@ class JudgeConfig(RestartableConfig, JudgeSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeResult(Result):
-    """What the logs say of each policy."""
+    """Judgement of each policy by logs."""
 
     judgement: Judgement
 

@@ -30,7 +30,7 @@ class PromoteConfig(JobConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PromoteResult(Result):
-    """What both returned, and whether the candidate is the champion now."""
+    """Returns of both, and whether the candidate is the champion now."""
 
     promotion: Promotion
 

@@ -15,7 +15,7 @@ from .acting import ActingConfig, acting, check_fits
 
 
 class RecordConfig(ActingConfig):
-    """What is recorded, and where to."""
+    """Episodes to record, and where to."""
 
     output: str | Path = option(
         "videos",
@@ -74,7 +74,7 @@ def run(config: RecordConfig) -> RecordResult:
 
 
 def _files(config: RecordConfig, environment: str) -> list[str | Path]:
-    """What is written. Raises as `run`."""
+    """List the files to write. Raises as `run`."""
     from ...algos.environments.video import video_files
     from ...platform.storage.folders import Folder
     from ...platform.storage.targets import is_there

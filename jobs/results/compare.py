@@ -22,7 +22,7 @@ _NAMED = 5  # settings and metrics of one side alone
 
 
 class CompareConfig(RunsConfig):
-    """What is compared by."""
+    """Settings of a comparison."""
 
     metric: str | None = option(None, "the metric that is tested; null: the return, or what was measured in its place")
     episodes: int | None = option(

@@ -28,7 +28,7 @@ class RunsConfig(JobConfig):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What was named, each once. Raises ConfigError: nothing was."""
+        """Runs that were named, each once. Raises ConfigError: none."""
         if not self.runs:
             raise ConfigError("Name at least one run.")
         return (self.runs,) if isinstance(self.runs, str) else tuple(dict.fromkeys(self.runs))

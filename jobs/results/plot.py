@@ -18,7 +18,7 @@ _ROWS, _SMALL_ROWS = 24, 12  # of a panel in the terminal, and of one of several
 
 
 class PlotConfig(RunsConfig):
-    """What is drawn, and where to."""
+    """Metrics to plot, and where to."""
 
     metrics: str | tuple[str, ...] | None = option(
         None, "what is drawn, or all; null: the return or what was measured in its place, else the losses", also="metric"
@@ -31,8 +31,6 @@ class PlotConfig(RunsConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PlotResult(Result):
-    """What was drawn."""
-
     metrics: tuple[str, ...]
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class StatsConfig(RunsConfig):
-    """What is told."""
+    """Metrics to report."""
 
     metrics: str | tuple[str, ...] | None = option(None, "those that are told; null: all", also="metric")
     last: int = option(10, "points that the mean of the last is over, or as many as there are", gt=0)

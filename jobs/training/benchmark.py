@@ -29,7 +29,7 @@ class BenchmarkConfig(PlannableConfig, SuiteConfig):
 
     @classmethod
     def below(cls, given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[Key, str]]:
-        """What the suite says; nothing where a setting is unknown, which is to be said first."""
+        """Return the suite's settings; none if a setting is unknown, which is to be reported first."""
         suite = given.get("suite")
         return read_suite(suite)[1:] if isinstance(suite, str) and set(given) <= set(cls.model_fields) else ({}, {})
 
@@ -45,7 +45,7 @@ class BenchmarkConfig(PlannableConfig, SuiteConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkResult(Result):
-    """What came of each cell."""
+    """Outcome of each cell."""
 
     benchmark: Ran
 
@@ -102,7 +102,7 @@ def _planned(config: BenchmarkConfig) -> PlanResult:
 
 
 def _not_here(data: Obtained) -> list[str]:
-    """What a plan says of datasets that are not on this machine."""
+    """Note which datasets of a plan are not on this machine."""
     from ...platform.benchmark.data import STAND_IN_STEPS
 
     notes: list[str] = []
@@ -121,7 +121,7 @@ def _several(labels: Iterable[str]) -> str:
 
 
 def describe(ran: Ran, config: SuiteConfig) -> BenchmarkResult:
-    """What to print of a benchmark."""
+    """Summarise a benchmark for printing."""
     from ...platform.storage.folders import Folder
 
     experiment = ran.experiment
@@ -135,7 +135,7 @@ def describe(ran: Ran, config: SuiteConfig) -> BenchmarkResult:
 
 
 def _problems(ran: Ran) -> str:
-    """What did not succeed and may be mended; divergence is an outcome."""
+    """Describe failures that can be mended; divergence is an outcome."""
     seeds, experiment = ran.experiment.seeds, ran.experiment
     problems: list[str] = []
     if failed := [seed for seed in seeds if seed.status == "FAILED" and not seed.reason.startswith("diverged")]:

@@ -6,7 +6,7 @@ from ..command.base import JobConfig, Result, option
 
 
 class CancelConfig(JobConfig):
-    """What is to stop."""
+    """Experiment or trial to stop."""
 
     experiment: str = option(..., "name of the experiment", operand=True, example="TD3PlusBC-hopper")
     trial: str | None = option(None, "name of one of its trials, which then stays cancelled; null: all, and --resume goes on")

@@ -48,7 +48,7 @@ class ResumeConfig(JobConfig):
 
     @property
     def plugins(self) -> tuple[str, ...]:
-        """What a submitted job has to take along, where the storage is seen from here."""
+        """Plugins that a submitted job needs, if the storage can be read from here."""
         with contextlib.suppress(ConfigError, StorageError):
             return tuple(self.kept()["config"].get("plugins", ()))
         return ()

@@ -37,7 +37,7 @@ class SweepConfig(PlannableConfig, Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class SweepResult(Result):
-    """What came of each configuration."""
+    """Outcome of each configuration."""
 
     sweep: Results
 
@@ -60,7 +60,7 @@ def run(config: SweepConfig) -> SweepResult | PlanResult:
 
 
 def _verdicts(config: SweepConfig) -> list[str]:
-    """Whether the best configurations differ from the next; the sweep has ended whether or not that can be told."""
+    """Say whether the best configurations differ from the next, or why that cannot be told."""
     from ...platform.report.verdicts import best_and_next
     from ...platform.results.experiment import read_results
 
@@ -73,7 +73,7 @@ def _verdicts(config: SweepConfig) -> list[str]:
 
 
 def describe(result: Results, verdicts: Sequence[str] = ()) -> SweepResult:
-    """What to print of a sweep, with the sentences on whether the best configurations differ from the next."""
+    """Summarise a sweep for printing, with verdicts on whether the best configurations differ from the next."""
     objective = result.objective
     assert objective is not None  # a sweep has one
     ended = [one.ended for one in result.configurations]
@@ -151,7 +151,7 @@ def _score(best: ConfigurationResult, metric: str, seeds: str) -> str:
 
 
 def _problems(result: Results) -> str:
-    """What did not succeed and may be mended: divergence, and what a scheduler stopped, are outcomes."""
+    """Describe failures that can be mended; divergence, and what a scheduler stopped, are outcomes."""
     failed = [seed for seed in result.seeds if seed.status == "FAILED"]
     problems: list[str] = []
     if result.state == "FAILED" and failed:

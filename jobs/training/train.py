@@ -35,7 +35,7 @@ class TrainConfig(PlannableConfig, ExperimentConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainResult(Result):
-    """What came of each seed."""
+    """Outcome of each seed."""
 
     experiment: Results
 

@@ -68,7 +68,7 @@ def live_experiment(storage: str, name: str) -> Generator[Callable[[Progress], N
 
 
 def _leave(read: Read) -> None:
-    """What was reached when it was interrupted, which stays; how to go on the command says."""
+    """Print the last state, so that it stays after an interrupt; the command says how to go on."""
     with suppress(D3rayError):
         if (status := read()) is not None:
             console = Console(stderr=True, highlight=False)

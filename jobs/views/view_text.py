@@ -47,7 +47,7 @@ class Drawing:
 
 
 def _head(status: Status, width: int, *, advice: bool) -> list[Text | Table]:
-    """What is said of the whole: three to six lines."""
+    """Summarise the whole in three to six lines."""
     doing = "running for" if status.is_running else "took" if status.state == "FINISHED" else "after"
     state = _state(status.state) if status.state != "RUNNING" else Text()
     left = Text.assemble((status.name, "bold"), "  ", state, *(["  "] if state else []), f"{doing} {duration(status.elapsed)}")
@@ -101,7 +101,7 @@ def _table(status: Status, width: int, n_rows: int) -> list[Table | Text]:
 
 
 def _telling(status: Status, n: int) -> list[ConfigurationStatus]:
-    """What runs, in order, at most half of the rows while there are others; then the best of the others."""
+    """Select what runs, in order, for at most half of the rows if there are others; then the best of the others."""
     running = [one for one in status.configurations if one.state == "RUNNING"]
     others = [one for one in status.ranked if one.state != "RUNNING"]
     n_running = min(len(running), max(n - len(others), -(-n // 2)))

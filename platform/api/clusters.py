@@ -82,7 +82,7 @@ class Jobs:
         self.cluster.stop(SubmittedJob(job.id, self.address))
 
     def ask(self, command: str, arguments: Sequence[str]) -> str:
-        """What a short job prints after the line about its d3ray; before it stand Ray's own."""
+        """Run a short job and return what its command prints, without the lines before it."""
         log: list[str] = []
         arguments, files = carried_config(arguments)
         with cargo(files=files) as load:
@@ -113,7 +113,7 @@ class Jobs:
 
 
 def metadata(experiment: str, storage: str) -> dict[str, str]:
-    """What a job says of itself. Ray shows it, so there are no secrets in it."""
+    """Return a job's metadata, without secrets because Ray displays it."""
     return {_EXPERIMENT: experiment, _STORAGE: without_secrets(storage)}
 
 

@@ -164,7 +164,7 @@ def look(config: Mapping[str, Any], job: JobName) -> Checked | list[Problem]:
 
 
 def _of_algorithm(config: Mapping[str, Any]) -> list[Problem]:
-    """What is wrong with the settings beside an algorithm's name, one by one, where it is one of d3ray's own."""
+    """List the problems of each setting beside the algorithm's name, if the algorithm is d3ray's own."""
     from ... import algos  # noqa: F401  # pyright: ignore[reportUnusedImport]
     from ...algos.registry import algorithm_class, algorithm_names, online_names
 
@@ -180,7 +180,7 @@ def _of_algorithm(config: Mapping[str, Any]) -> list[Problem]:
 
 
 def _names_plugins(config: dict[str, Any], job: JobName) -> bool:
-    """Whether anything is to be imported. Raises ConfigError: there is no such job, or no such suite."""
+    """Return True if the config names plugins. Raises ConfigError: no such job, or no such suite."""
     config_class(job)
     if job == "benchmark" and isinstance(suite := config.get("suite"), str):
         from ..benchmark.suite import read_suite

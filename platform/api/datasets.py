@@ -80,7 +80,7 @@ class DatasetHandle:
         return self.status_with(newest(self.place.jobs(self.name, self.root)))
 
     def status_with(self, job: Job | None) -> DatasetStatus:
-        """As `status`, for whoever knows its newest job."""
+        """Return the `status`, given its newest job."""
         log = "" if job is None else self.place.log(job)
         remarks = [line.rpartition("\r")[2].strip() for line in log.splitlines() if line.strip()]
         told: dict[str, Any] = {"name": self.name, "folder": str(self.folder), "remarks": remarks, "job": job}
@@ -141,7 +141,7 @@ class DatasetHandle:
         return next(filter(None, (table(file, rename) for file in self._sources(job))), None)
 
     def inspect(self) -> Inspected:
-        """What is in it, and what the doctor finds. Raises DataError: it cannot be read."""
+        """Describe its contents and the doctor's findings. Raises DataError: unreadable."""
         try:
             told = json.loads(self.place.ask("inspect", [str(self.folder), "format=json"]))
         except ConfigError as error:
@@ -329,7 +329,7 @@ def _names(root: str) -> builtins.list[str]:
 
 
 def _about_folder(folder: Path) -> Mapping[str, Any]:
-    """What is told of a dataset that is there. It is read once, and again after it has changed. Raises DataError."""
+    """Read the description of an existing dataset, cached until the file changes. Raises DataError."""
     try:
         now = (folder / "dataset.json").stat()
     except OSError:

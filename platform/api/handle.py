@@ -69,7 +69,7 @@ class ExperimentHandle:
         return self.status_with(self.job())
 
     def status_with(self, job: Job | None) -> Status:
-        """As `status`, for whoever knows its newest job."""
+        """Return the `status`, given its newest job."""
         if self._is_seen:
             if self._reader is None:
                 self._reader = StatusReader(self.storage, self.name)
@@ -92,11 +92,11 @@ class ExperimentHandle:
 
     @property
     def _is_elsewhere(self) -> bool:
-        """Whether it may lie where this machine does not see it: in a folder of a cluster's."""
+        """True if this machine may not see it: it is in a folder of a cluster."""
         return self.place.address != HERE and "://" not in self.storage
 
     def _asked(self, job: Job) -> Status | None:
-        """What the status is there; None: it is not elsewhere, or has not begun."""
+        """Ask the cluster for the status; None: not elsewhere, or not begun yet."""
         if not self._is_elsewhere or job.state == "PENDING":
             return None
         if job.is_alive and time.time() - job.started < _BEGINS_SECONDS and self._sees_storage:
@@ -138,7 +138,7 @@ class ExperimentHandle:
         return found
 
     def logs(self, start: int = 0) -> str:
-        """What its newest job has printed, from a character on. Raises ConfigError: nobody here knows of one."""
+        """Return its newest job's output from character `start` on. Raises ConfigError: no job is known."""
         if (job := self.job()) is None:
             raise ConfigError(f"No job of {self.place.address} has run {self.name} in {self.storage}: there is no log here.")
         return self.place.log(job)[start:]
@@ -146,7 +146,7 @@ class ExperimentHandle:
     # ---- what came of it
 
     def results(self) -> Results:
-        """What came of it so far. Raises ConfigError: there is no such experiment; StorageError."""
+        """Read its results so far. Raises ConfigError: there is no experiment; StorageError."""
         from ..results.experiment import results_of
 
         return results_of(self._experiment())
@@ -163,7 +163,7 @@ class ExperimentHandle:
         return best_and_next(results_of(experiment)) if "search" in experiment.configuration and experiment.trials() else []
 
     def metrics(self, after: int = -1, *, trial: str | None = None) -> list[Metrics]:
-        """What was measured after a gradient step (-1: all), up to each trial's newest checkpoint; of one trial, or of all.
+        """List the metrics after a gradient step (-1: all), up to each trial's newest checkpoint; of one trial or all.
 
         Raises ConfigError: there is no such experiment or trial; StorageError.
         """
@@ -176,7 +176,7 @@ class ExperimentHandle:
         ]
 
     def judgement(self) -> Judgement | None:
-        """What logs say of policies, where this judges some and has come to its end; else None. Raises StorageError."""
+        """Read its judgement of policies; None if it judges none or has not finished. Raises StorageError."""
         found = self.folder.read_json("judgement.json")
         return None if found is None else Judgement.model_validate(found)
 

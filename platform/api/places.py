@@ -46,7 +46,7 @@ class Place(Protocol):
         ...
 
     def log(self, job: Job) -> str:
-        """What it has printed so far."""
+        """Return its output so far."""
         ...
 
     def stop(self, job: Job) -> None:
@@ -54,7 +54,7 @@ class Place(Protocol):
         ...
 
     def ask(self, command: str, arguments: Sequence[str]) -> str:
-        """What a command of d3ray prints there. Raises ConfigError with its sentence where it refuses."""
+        """Run a d3ray command there and return its output. Raises ConfigError with its message."""
         ...
 
     def forget(self, job: Job) -> None:

@@ -34,7 +34,7 @@ def plan(config: Given, *, job: JobName = "train", address: str | None = None) -
 
 
 def expected(config: Given, *, job: JobName = "train", among: Sequence[Status]) -> Expected | None:
-    """What an experiment would take, were it as fast as one like it was: at once, and without running anything.
+    """Estimate an experiment's time and GPU hours from a similar one's speed, without running anything.
 
     Of a sweep one configuration is told. `among` are experiments as `list` gives them, the newest first; None where none of them
     has trained this algorithm on this dataset at a known speed. Raises ConfigError: a setting cannot be used.

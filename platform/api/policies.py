@@ -178,7 +178,7 @@ def _packaged(source: str, seed: int | None, storage: str) -> Generator[tuple[Pa
 
 
 def about(source: str, *, seed: int | None = None, storage: str = "./d3ray_results") -> PolicyAbout:
-    """What a policy takes and gives. Sources, arguments and errors as `export`'s."""
+    """Describe a policy's inputs and outputs. Arguments and errors as `export`'s."""
     from ...algos.export.package import read_record
 
     with _packaged(source, seed, storage) as (package, what):
@@ -228,7 +228,7 @@ def judges(
 
 
 def act(source: str, observation: Any, *, seed: int | None = None, storage: str = "./d3ray_results") -> Any:
-    """What a policy does at one observation: numbers, in the units of its data. onnxruntime computes it.
+    """Compute a policy's action for one observation with onnxruntime, as numbers in the data's units.
 
     Sources and other arguments as `export`'s; an observation is nested as its space is, or a flat list of entries.
 

@@ -121,12 +121,12 @@ class _Training:
         return 0 if trial is None else max(trial.committed, 0)
 
     def is_finished(self) -> bool:
-        """Whether its trial was finished by a later worker than the first."""
+        """Return True if a worker other than the first finished the trial."""
         trial = self._trial()
         return trial is not None and trial.is_settled and trial.committed == N_STEPS and int(trial.folder.read("attempt") or 0) > 1
 
     def has_ended(self) -> bool:
-        """Whether the command has ended well. Raises StorageError: it failed."""
+        """Check if the command has succeeded. Raises StorageError: it failed."""
         if (status := self._process.poll()) is None:
             return False
         if status:

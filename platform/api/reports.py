@@ -40,7 +40,7 @@ def report(names: Sequence[str], *, storage: str = "./d3ray_results", out: str |
 
 
 def verdicts(names: Sequence[str], *, storage: str = "./d3ray_results", metric: str | None = None) -> list[str]:
-    """Whether seeds show that experiments differ, as `d3ray compare` says it: a sentence for each but the first.
+    """Say whether seeds show a difference, as `d3ray compare` does: one sentence for each but the first.
 
     Of several experiments the best configuration of each counts, of a single one its configurations are compared. Arguments and
     errors as `report`'s; ConfigError too where there is nothing to compare with.

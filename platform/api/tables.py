@@ -36,7 +36,7 @@ def table(file: str | Path, rename: Mapping[str, str] | None = None) -> Table | 
 
 @functools.lru_cache(1000)
 def _columns(file: Path, changed: int, size: int, number: int) -> list[guess.Column] | None:
-    """What its head shows, which is read again once the file has changed; None: it is no table."""
+    """Guess a table's columns from its head, cached until the file changes; None: not a table."""
     return guess.look(file) if is_table(file) else None
 
 

@@ -122,7 +122,7 @@ class Bands(Config):
                 raise ConfigError(f"The bands are for another protocol: {name} {how}.")
 
     def judge(self, values: Values) -> list[Verdict]:
-        """What a run's values say of each band, in the bands' order. Raises ConfigError: the run has a cell that no band is for."""
+        """Compare a run's values with each band, in the bands' order. Raises ConfigError: no band is for one of its cells."""
         known = [f"{label} on {dataset}" for dataset, of_data in self.cells.items() for label in of_data]
         for dataset, label, _, _ in _each(values):
             if label not in self.cells.get(dataset, {}):

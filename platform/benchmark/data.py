@@ -131,7 +131,7 @@ def check_environments(config: SuiteConfig) -> None:
 
 
 def entry_of(dataset: DatasetChoice) -> Entry | None:
-    """What the catalog has of a dataset; None for a folder or a URI. Raises DataError where it is neither."""
+    """Find a dataset in the catalog; None for a folder or a URI. Raises DataError: it is none of these."""
     if "://" in dataset.name or Path(dataset.name).expanduser().exists():
         return None
     if (entry := catalog().find(dataset.name)) is None:

@@ -37,7 +37,7 @@ def read_bands(name: str) -> Bands:
 
 
 def protocol(config: SuiteConfig) -> dict[str, Any]:
-    """What a run has to have the same as the one that bands are from; JSON. How data differ, a run's numbers say."""
+    """Return, as JSON, what a run must share with the bands' run. Differences in data show in a run's numbers."""
     return {name: value for name, value in config.described().items() if name not in _OF_A_RUN}
 
 
@@ -53,7 +53,7 @@ def values(ran: BenchmarkResult) -> dict[str, dict[str, dict[str, list[float]]]]
 
 
 def chance(config: SuiteConfig, datasets: Iterable[str]) -> dict[str, float]:
-    """What uniformly random actions return on average where the policies of datasets are scored; nothing of those that are not."""
+    """Measure the mean return of uniformly random actions by dataset, leaving out datasets without an environment to play."""
     from ...algos.environments.collect import collect
     from ..settings.evaluation import environment_to_play
 

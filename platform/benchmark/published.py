@@ -97,7 +97,7 @@ def published() -> Mapping[tuple[str, str], dict[tuple[str, Selection], Publishe
 
 
 def known_as(algorithm: str, settings: Mapping[str, str]) -> str:
-    """What published tables call an algorithm with these settings, given as MLflow's parameters."""
+    """Return the name in published tables of an algorithm with these MLflow parameters."""
     return "10% BC" if algorithm == "BC" and settings.get("algorithm.sampler.by") == "top" else algorithm
 
 

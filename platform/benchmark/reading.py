@@ -38,7 +38,7 @@ def find_benchmark(tracking: Tracking, name: str, folder: str = "") -> Any:
 
 
 def read_benchmark(tracking: Tracking, parent: Any) -> Benchmark:
-    """What MLflow knows of a benchmark, given its parent run. Raises ServerAwayError."""
+    """Read a benchmark from MLflow, given its parent run. Raises ServerAwayError."""
     tags, about = parent.data.tags, json_tag(parent.data.tags.get("d3ray.suite_definition"))
     with tracking.answers():
         children = _search(tracking, f"tags.`mlflow.parentRunId` = '{parent.info.run_id}' and tags.`d3ray.kind` = 'seed'")

@@ -90,7 +90,7 @@ def write(storage: str, name: str, *, out: str | None = None) -> Report:
 
 
 def is_benchmark(storage: str, name: str) -> bool:
-    """Whether a name is a benchmark's: an experiment's in this storage, else an experiment's or a suite's that MLflow knows."""
+    """Return True if a benchmark has this name: an experiment in this storage, else an experiment or suite in MLflow."""
     about = (Folder(storage) / name).read_json("experiment.json")
     if about is not None:
         return "suite" in about["configuration"]
@@ -143,7 +143,7 @@ def title(benchmark: Benchmark) -> str:
 
 
 def lead(tables: Tables) -> list[str]:
-    """What was run, how far it is, and what came of it."""
+    """Summarise runs, progress and results."""
     bench = tables.benchmark
     what = listed(bench.labels) if 0 < len(bench.labels) <= 6 else count(len(bench.labels), "algorithm")
     where = listed([short(d) for d in bench.datasets]) if 0 < len(bench.datasets) <= 4 else count(len(bench.datasets), "dataset")
@@ -176,7 +176,7 @@ def _progress(bench: Benchmark) -> str:
 
 
 def conditions(benchmark: Benchmark) -> list[tuple[str, list[tuple[str, str]]]]:
-    """What was run on what: terms and their values, in groups; the first has no name."""
+    """List the conditions as (term, value) pairs in groups; the first has no name."""
     about = benchmark.about
     first = [("Suite", benchmark.suite), ("Experiment", benchmark.experiment)]
     first += [("Source", str(about["source"]))] if about.get("source") else []

@@ -61,7 +61,7 @@ class Cell:
 
     @cached_property
     def reference(self) -> Reference | None:
-        """What its normalised returns are relative to; None where they were not measured, or nobody knows."""
+        """The reference of its normalised returns; None if none were measured, or it is unknown."""
         found = reference_in(self.runs.environment, self.dataset)
         if found is None or not self.is_normalized:
             return None
@@ -135,7 +135,7 @@ class Cell:
 
     @property
     def returns(self) -> dict[Selection, dict[int, float]]:
-        """The same two, last and best, as raw returns, of seeds whose returns are finite there."""
+        """Raw returns of the last and best evaluations, of seeds with finite returns there."""
         best = {run.seed: self.best_of(run, RETURN) for run in self.runs.seeds if run.seed in self.best}
         last = self.runs.score(RETURN).values
         return {

@@ -62,7 +62,7 @@ def run_benchmark(
 
 
 def benchmark_work(config: SuiteConfig, data: Obtained) -> Work:
-    """What a benchmark is made of. Raises as `run_benchmark` before any work."""
+    """Prepare a benchmark's work. Raises as `run_benchmark` before any work."""
     cells = data.cells(config)
     check_place(cells[0].config)
     for cell in cells:
@@ -153,7 +153,7 @@ def _trial(
 
 
 def _about(config: SuiteConfig) -> dict[str, Any]:
-    """What the experiment as a whole learns from: the suite. Which data that is its cells say, and it may become more of them."""
+    """Describe the suite as the experiment's data. Each cell names its own dataset, and more may be added."""
     name = f"suite {config.suite_name}"
     empty: dict[str, Any] = dict.fromkeys(("n_transitions", "n_episodes", "environment", "return_mean", "return_std"))
     return {

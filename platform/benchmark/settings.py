@@ -20,7 +20,7 @@ _MOST = 3  # presets that are named where the runs have the settings of several
 
 @dataclass(frozen=True)
 class Preset:
-    """What the settings of a cell are nearest to."""
+    """Hold the preset nearest a cell's settings."""
 
     name: str  # "defaults" without a preset; empty where the algorithm does not come with d3ray
     source: str
@@ -102,7 +102,7 @@ def preset_of(cell: Cell, told: str | None) -> Preset:
 
 
 def _differences(has: Mapping[str, str], preset: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:
-    """What two flat settings differ in: name and both values. Of an object that is another kind of object the whole is one."""
+    """List the differing settings: name and both values. An object of another kind counts as one difference."""
     found: list[tuple[str, str, str]] = []
     for field in dict.fromkeys(name.partition(".")[0] for name in (*preset, *has)):
         ours, theirs = _of_field(has, field), _of_field(preset, field)

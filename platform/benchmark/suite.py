@@ -34,7 +34,7 @@ _OWN = ("name", "label", "only", "on")  # what an entry is, whatever the dataset
 
 
 class _Listed(Config):
-    """What suites list. It is written as it may be read: without what its name alone would say."""
+    """Describe an entry of a suite; serialised without what its name alone implies."""
 
     @model_serializer(mode="wrap")
     def _said(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class DatasetChoice(_Listed):
 
     @property
     def label(self) -> str:
-        """What it is called in results: a catalog name as it is, of a folder or a URI the last part."""
+        """The name in results: a catalog name as it is, the last part of a folder or URI."""
         place = without_password(self.name).rstrip("/")
         is_place = "://" in place or place.startswith((".", "/", "~")) or Path(place).exists()
         return place.rpartition("/")[2].removesuffix(".d3ray") if is_place else place
@@ -116,7 +116,7 @@ class Cell:
 
 
 class _Head(Config):
-    """What a suite is made of; pydantic lists the fields of a last base first."""
+    """Define a suite's parts; pydantic lists the fields of a last base first."""
 
     suite: str = Field(
         description="name of a suite that comes with d3ray, or a YAML file; its keys are the defaults of what follows",
@@ -152,7 +152,7 @@ class SuiteConfig(Conditions, _Head):
     @model_validator(mode="before")
     @classmethod
     def _of_suite(cls, value: Any) -> Any:
-        """What is not said the suite says; names and patterns of its datasets and algorithms are looked up in it."""
+        """Fill unset fields from the suite, and look up names and patterns of datasets and algorithms in it."""
         if not isinstance(value, dict) or not isinstance(value.get("suite"), str):
             return value
         try:
@@ -221,7 +221,7 @@ class SuiteConfig(Conditions, _Head):
         return ExperimentConfig.checked(document, title=f"{entry.label} on {dataset.label}")
 
     def protocol(self) -> dict[str, Any]:
-        """What every cell has in common, and a resumed benchmark must say the same, but for `budget`; JSON."""
+        """Return, as JSON, what all cells share; a resumed benchmark may change only `budget` of it."""
         return {
             "suite": self.suite_name,
             "n_steps": self.n_steps,
@@ -244,7 +244,7 @@ class SuiteConfig(Conditions, _Head):
         return {**about, "algorithms": entries}
 
     def definition(self) -> str:
-        """What `described` gives, in at most 5,000 characters: else without settings and `on_datasets`."""
+        """Return `described` as JSON; beyond 5,000 characters without settings and `on_datasets`."""
         whole = self.described()
         labels = [{"label": one.label, "only": one.only} if one.only else one.label for one in self.algorithms]
         short = {name: value for name, value in whole.items() if name != "on_datasets"} | {"algorithms": labels}
@@ -295,12 +295,12 @@ def _shipped(name: str) -> tuple[dict[str, Any], dict[Key, int]]:
 
 
 def fits(label: str, pattern: str) -> bool:
-    """Whether a pattern, or a name, is that of a label, or of its last part: `hopper-*` of `d4rl/hopper-medium-v2`."""
+    """Test a label, or its last part, against a pattern or name: `hopper-*` fits `d4rl/hopper-medium-v2`."""
     return fnmatchcase(label, pattern) or fnmatchcase(label.rpartition("/")[2], pattern)
 
 
 def _chosen(field: str, given: Any, listed: list[Any], known: Any, suite: str) -> Any:
-    """What `given` means: its names and patterns choose entries of the suite, the rest stands for itself."""
+    """Replace names and patterns in `given` by the suite's entries, and keep the rest as it is."""
     given = [part.strip() for part in given.split(",")] if isinstance(given, str) else given
     if not isinstance(given, list | tuple):
         return given

@@ -29,7 +29,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Head:
-    """What stands above a column or before a row; `style` is that of its line in figures."""
+    """Describe a column's or row's heading; `style` is that of its line in figures."""
 
     text: str
     style: int | None = None
@@ -49,7 +49,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Comparable:
-    """What of a group may be compared over datasets: labels with results, on datasets on which all of them have some."""
+    """Select what can be compared over datasets: labels with results, and datasets on which all of these have some."""
 
     group: Group
     labels: tuple[str, ...]
@@ -224,7 +224,7 @@ class Tables:
 
     @cached_property
     def gaps(self) -> list[Table]:
-        """What the best evaluation of a run is above its last, mean over seeds."""
+        """Tables of the best evaluation minus the last, mean over seeds."""
         return [self._gaps(group) for group in self.groups if any(cell.final for cell in group.cells)]
 
     def _gaps(self, group: Group) -> Table:

@@ -32,7 +32,7 @@ _SSH = 22
 
 
 def bill(config: Mapping[str, Any]) -> list[str]:
-    """What a prepared file will have made, a line for each type of node, and what all of it costs an hour."""
+    """List the nodes of a prepared file, one line per node type, and the total cost per hour."""
     lines: list[str] = []
     idle, most = 0.0, 0.0
     for name, about in config["available_node_types"].items():
@@ -54,7 +54,7 @@ def bill(config: Mapping[str, Any]) -> list[str]:
 
 
 def risks(config: Mapping[str, Any]) -> list[str]:
-    """What Ray adds to a prepared file that lets more in, or lets nodes do more, than is needed; a sentence each."""
+    """List access and permissions that Ray adds to a prepared file beyond what is needed; a sentence each."""
     head, about = config["head_node_type"], config["available_node_types"]
     found = (
         []
@@ -69,7 +69,7 @@ def risks(config: Mapping[str, Any]) -> list[str]:
 
 
 def lacking_in_account(config: Mapping[str, Any]) -> list[str]:
-    """What the account of this shell's credentials has not, that nodes of a prepared file need; a sentence each.
+    """List what nodes of a prepared file need and the current AWS account lacks; one sentence each.
 
     What these credentials may not look at counts as there, and so does what Ray makes.
     """
@@ -138,7 +138,7 @@ def _groups(ec2: Any, node: Mapping[str, Any]) -> list[str]:
 
 
 def _is_of_ssh(rule: Mapping[str, Any]) -> bool:
-    """Whether a rule is of port 22: alone, among others, or as all protocols are."""
+    """Return True if a rule covers port 22, also in a range or all protocols."""
     return rule["IpProtocol"] == "-1" or (rule["IpProtocol"] in ("tcp", "6") and rule["FromPort"] <= _SSH <= rule["ToPort"])
 
 
@@ -148,7 +148,7 @@ def _everyone(rule: Mapping[str, Any]) -> bool:
 
 
 def _answer(ask: Any, *known: str, **what: Any) -> Any:
-    """What AWS answers: an error of a known kind as its name, and None where that may not be asked."""
+    """Ask AWS; return the name of an error that is in `known`, and None if access is denied."""
     from botocore.exceptions import ClientError
 
     try:

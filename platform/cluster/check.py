@@ -35,7 +35,7 @@ def missing(requirements: Sequence[str]) -> list[str]:
 
 
 def on_every_node(requirements: Sequence[str]) -> dict[str, list[str]]:
-    """What is missing, by the node's address, from tasks that need no CPU. A node that dies meanwhile is left out."""
+    """List missing packages by node address, by tasks that need no CPU. Skips nodes that die meanwhile."""
     import ray
     from ray.exceptions import RayError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

@@ -49,7 +49,7 @@ def check_gpu(wanted: float, device: str | None = None) -> None:
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether an error says that a GPU's memory is too small, found before or when it is taken, by torch, CUDA or its libraries."""
+    """Return True if an error from d3ray, torch, CUDA or its libraries says that a GPU's memory is too small."""
     words = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
     return isinstance(error, torch.OutOfMemoryError | GpuTooSmallError) or (
         isinstance(error, RuntimeError) and any(word in str(error) for word in words)
@@ -57,7 +57,7 @@ def ran_out(error: BaseException) -> bool:
 
 
 def gpu_state() -> dict[str, Any]:
-    """What decides whether this process sees GPUs: `torch`, its `cuda` (None: built without), `driver`, `visible`, `gpus`. JSON."""
+    """Describe GPU visibility as JSON: `torch`, its `cuda` (None: built without), `driver`, `visible`, `gpus`."""
     return {
         "torch": torch.__version__,
         "cuda": torch.version.cuda or torch.version.hip,

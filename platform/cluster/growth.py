@@ -25,7 +25,7 @@ class NodeType:
 
 @dataclass(frozen=True)
 class Growth:
-    """What the autoscaler may start."""
+    """Hold the autoscaler's limits."""
 
     types: tuple[NodeType, ...]
     most: int  # workers at a time, of all types together
@@ -46,7 +46,7 @@ class Growth:
 
 
 def growth() -> Growth | None:
-    """What the autoscaler of this cluster may start; None: there is none, or nobody here can say.
+    """Read what the autoscaler of this cluster may start; None: there is none, or it is unknown.
 
     The launcher's file says it, on the head that it made. On Kubernetes the autoscaler knows it alone, and on machines that are
     there a file need not say what they have.

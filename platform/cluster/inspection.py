@@ -31,7 +31,7 @@ _MARK = ".d3ray-check-"
 
 @dataclass
 class Seen:
-    """What was seen of a node."""
+    """Describe a node's state."""
 
     gpu: Mapping[str, Any]  # as `gpus.gpu_state` gives it, with every GPU of the node visible
     storage: str = ""  # what is wrong with it; empty: nothing
@@ -40,7 +40,7 @@ class Seen:
 
 @dataclass
 class Report:
-    """What is said: a line each, and the faults among them."""
+    """Collect output lines and the faults among them."""
 
     lines: list[str] = field(default_factory=list[str])
     faults: list[str] = field(default_factory=list[str])

@@ -53,7 +53,7 @@ class SubmittedJob:
     address: str  # of the cluster's job server
 
     def command(self, action: str) -> str:
-        """What a user types, in any shell, to do `action` (logs, stop, wait) with it."""
+        """Return the command that does `action` (logs, stop, wait) in any shell."""
         return f"d3ray jobs {action} {self.id} address={self.address}"
 
 
@@ -111,7 +111,7 @@ class Cluster:
                 self.address = self.client.get_address()
 
     def check(self, cargo: Cargo) -> None:
-        """Whether every node has what d3ray needs; takes a short job that needs no CPU.
+        """Check that every node has what d3ray needs, by a short job that needs no CPU.
 
         Raises:
             StorageError: something is missing, which the sentence names, or the job could not run.
@@ -242,7 +242,7 @@ class Cluster:
         return self.follow(job, lambda _: None)
 
     def log(self, job: SubmittedJob) -> str:
-        """What the job has printed so far. Raises StorageError: there is no such job."""
+        """Return the job's output so far. Raises StorageError: there is no such job."""
         self._info(job.id)
         with self._errors():
             return _patiently(lambda: self.client.get_job_logs(job.id))
@@ -403,7 +403,7 @@ def _end(info: Any) -> JobEnd:
 
 
 def _how(address: str, error: BaseException) -> str:
-    """What stands in the way, or what to do: a clause."""
+    """Name the obstacle or the remedy in a clause."""
     if "://" not in address:
         return f"; its job server is named with http://, as http://{address.partition(':')[0]}:8265"
     if is_loopback(address):

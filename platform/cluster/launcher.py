@@ -66,7 +66,7 @@ class ClusterFile:
         return str(self.prepared["provider"]["type"])
 
     def lacking(self, action: Literal["up", "down"] = "up") -> list[str]:
-        """What has to be done on this machine, or in the file, before it can be used; a sentence each.
+        """List what must be done here, or in the file, before it can be used; one sentence each.
 
         To end a cluster, whose machines cost money, its provider has to be reached, and no more: the token and whatever goes to
         the nodes may be gone, and the rest of the file may have been changed since.

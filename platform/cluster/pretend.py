@@ -47,7 +47,7 @@ _STARTS = ("head_start_ray_commands", "worker_start_ray_commands")
 
 @dataclass(frozen=True)
 class Staged:
-    """What of a cluster file can be played here.
+    """Hold a cluster file's simulated part.
 
     Attributes:
         workers: By the name of a node type, what each of its nodes has and how many there are at least and at most.
@@ -113,7 +113,7 @@ class Staged:
             raise ConfigError(f"The head of {self.file} has room for a trial with {named}, so that no worker would come for it.")
 
     def bootstrap(self) -> dict[str, Any]:
-        """What Ray's launcher leaves of the file on the head, as far as drivers read it there."""
+        """Return the part of Ray's bootstrap file on the head that drivers read."""
         types = {name: dict(one) for name, one in self.workers.items()}
         return {
             "max_workers": self.most,
@@ -122,7 +122,7 @@ class Staged:
         }
 
     def for_ray(self, address: str) -> dict[str, Any]:
-        """What the autoscaler of a head at an address is told: the file's node types, with Ray's fake provider."""
+        """Return the autoscaler's config for a head at `address`: the file's node types, with a fake provider."""
         told = self.bootstrap()
         for about in told["available_node_types"].values():
             kept = {name: value for name, value in about["resources"].items() if name not in ("memory", "object_store_memory")}
@@ -154,7 +154,7 @@ class Staged:
 
 
 def _asked(file: ClusterFile, name: str) -> dict[str, dict[str, float]]:
-    """What the cloud says that the nodes of each type have. Raises ConfigError where it cannot be asked."""
+    """Ask the cloud for the resources of each node type. Raises ConfigError if it cannot be asked."""
     from ray.autoscaler._private.providers import (
         _get_node_provider_cls,  # pyright: ignore[reportPrivateUsage] - as Ray's launcher does
     )
@@ -289,7 +289,7 @@ Found = TypeVar("Found")
 
 
 def until(condition: Callable[[], Found], what: str, check: Callable[[], None], seconds: float) -> Found:
-    """What a condition gives, once that is true. Raises StorageError where it is not in time, and what `check` raises meanwhile."""
+    """Wait for a condition to be true and return its value. Raises StorageError: too late; and what `check` raises meanwhile."""
     end = time.monotonic() + seconds
     while not (found := condition()):
         check()

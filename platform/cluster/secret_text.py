@@ -23,12 +23,12 @@ _LONG_ENOUGH = 8  # characters; a shorter value of a variable may stand in any t
 
 
 def secret_name(name: str) -> bool:
-    """Whether a variable or setting of this name holds a secret: AWS_SECRET_ACCESS_KEY and the like, but not …_PATH."""
+    """Return True if this name suggests a secret, as AWS_SECRET_ACCESS_KEY does, but not …_PATH."""
     return _NAME.search(name) is not None
 
 
 def secret_in(text: str) -> str | None:
-    """What in `text` looks like a secret, in words that do not repeat it; None: nothing does."""
+    """Describe a secret found in `text` without repeating it; None: no secret found."""
     for what, pattern in _TEXT.items():
         if pattern.search(text):
             return what

@@ -128,7 +128,7 @@ def _start(address: str, options: dict[str, Any]) -> None:
 
 
 def _hook(address: str) -> str | Callable[[], None] | None:
-    """What each worker calls as it starts, so that it has the secrets of this process; None: it has them, or there are none."""
+    """Return the setup hook that gives workers this process's secrets; None: they have them, or there are none."""
     if load_secrets():  # in the job's driver; its workers do the same
         return LOAD_SECRETS
     here = {name: os.environ[name] for name in CREDENTIALS if name in os.environ}
@@ -136,7 +136,7 @@ def _hook(address: str) -> str | Callable[[], None] | None:
 
 
 def _setting(variables: Mapping[str, str]) -> Callable[[], None]:
-    """What sets variables of the environment. Ray hands it to workers in the cluster's memory, and its logs show its name alone."""
+    """Make a hook that sets environment variables. Ray passes it in the cluster's memory, and logs only its name."""
 
     def set_variables() -> None:
         os.environ.update(variables)
@@ -230,7 +230,7 @@ def check_ray() -> None:
 
 
 def is_own_ray() -> bool:
-    """Whether trials run on a Ray of this machine's own: no cluster is named, and none of several nodes was joined before."""
+    """Return True if trials run on this machine's own Ray: no cluster is named, and no multi-node one was joined."""
     if os.environ.get("RAY_ADDRESS", "") not in ("", "local"):
         return False
     ray: Any = sys.modules.get("ray")  # who has not imported it has joined nothing

@@ -36,7 +36,7 @@ LOAD_SECRETS = f"{__name__}.load_secrets"
 
 @dataclass(frozen=True)
 class Cargo:
-    """What goes along with a job."""
+    """Hold files sent with a job."""
 
     modules: tuple[Path, ...]  # packages: folders
     working_dir: Path | None = None
@@ -167,7 +167,7 @@ def local_module(name: str) -> Path | None:
 
 
 def requirements() -> list[str]:
-    """What the imported d3ray needs, such as `python>=3.11` and `numpy>=2.2`, without extras of its own.
+    """List the imported d3ray's requirements, as `python>=3.11` and `numpy>=2.2`, without its extras.
 
     From the `pyproject.toml` of its checkout, else from the installed distribution; empty where there is neither, as in a job.
     """

@@ -37,7 +37,7 @@ def token_place() -> str:
 
 
 def token() -> str:
-    """What Ray would show, from its variables or its file; empty: there is none."""
+    """Read Ray's token from its variables or its file; empty: there is none."""
     if named := os.environ.get("RAY_AUTH_TOKEN"):
         return named
     with suppress(OSError):
@@ -66,7 +66,7 @@ def shown_here(address: str | None) -> Generator[None]:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether a URL names this machine alone, which may be the near end of a tunnel."""
+    """Return True if a URL names only this machine; it may be a tunnel's near end."""
     return urlsplit(address).hostname in _LOOPBACK
 
 

@@ -71,7 +71,7 @@ def commit_pieces(
 
 
 def measure(folder: Place, records: list[ShardRecord], spec: Spec, run: Run, progress: Progress) -> list[BlockScan]:
-    """What all blocks of the shards measure, in order."""
+    """Measure all blocks of the shards, in order."""
     rows = shard_rows(folder, records)
     n = n_blocks(rows.n)
     items = [_Blocks(rows, spec, k, min(k + _BLOCKS_AT_ONCE, n)) for k in range(0, n, _BLOCKS_AT_ONCE)]

@@ -100,7 +100,7 @@ class _Shard:
 
 @dataclass(frozen=True)
 class _Write:
-    """What a worker does; pickled once for all of its shards."""
+    """Task of a worker; pickled once for all of its shards."""
 
     tables: StepTables
     folder: Place

@@ -126,7 +126,7 @@ def ingest(
 
 
 def _copied(file: str, copies: Mapping[str, str]) -> str:
-    """What a file is called: where it is in a copy of a remote folder, by its URI."""
+    """Map a path in a copy of a remote folder to its URI; keep other paths."""
     copy = next((copy for copy in copies if file.startswith(copy)), None)
     return file if copy is None else copies[copy] + file.removeprefix(copy)
 
@@ -137,7 +137,7 @@ def _is_parallel(files: Sequence[str], read: Reading) -> bool:
 
 @dataclass(frozen=True)
 class _Work:
-    """What stays the same through an import."""
+    """Settings that are constant through an import."""
 
     name: str
     shape: Shape
@@ -240,7 +240,7 @@ def _spec(records: list[ShardRecord], work: _Work, files: list[SourceFile], envi
 
 
 def _agreed(values: Sequence[Any]) -> Any:
-    """What all files say, or None."""
+    """Return the value if all are equal, else None."""
     return values[0] if all(value == values[0] for value in values) else None
 
 

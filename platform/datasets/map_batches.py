@@ -44,7 +44,7 @@ def map_batches(
     overwrite: bool = False,
     progress: Progress = no_progress,
 ) -> Dataset:
-    """The same episodes with columns that a function made, written as a dataset by Ray's workers, a range of episodes at a time.
+    """Write the same episodes with columns that a function made as a dataset, by Ray's workers, a range of episodes at a time.
 
     Args:
         dataset: whose steps; read by the workers where it lies in folders.

@@ -20,12 +20,12 @@ PART_BYTES = 1 << 27  # of a part, and of those that one task reads: it holds ab
 
 @dataclass(frozen=True)
 class Part:
-    """What one call reads: a file, a stretch of one, a range of a dataset's episodes. Picklable.
+    """Input of one call: a file, a stretch of one, a range of a dataset's episodes. Picklable.
 
     Attributes:
-        name: what a message calls it.
-        read: gives the episodes, and what else there is to say of them.
-        bytes: about as many; tasks are measured by it.
+        name: for messages.
+        read: returns the episodes, and what else there is to say of them.
+        bytes: approximate size, by which tasks are sized.
     """
 
     name: str

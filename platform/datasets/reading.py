@@ -56,7 +56,7 @@ class Source:
 
 
 class Told(Config):
-    """What a worker says of a part of a file, beside its episodes. Bytes and SHA-256 are the file's, with its first part."""
+    """Report of a worker on part of a file, beside its episodes. Bytes and SHA-256 are the file's, with its first part."""
 
     index: int
     bytes: int = 0
@@ -86,7 +86,7 @@ class Reading:
     _sources: Sequence[Source]
 
     def files(self, told: Sequence[str], ends: Ends) -> list[SourceFile]:
-        """What was decided about each file, from what the parts told, in order, and how all episodes end."""
+        """Return the decisions on each file, from reports on the parts, in order, and how all episodes end."""
         by_file: dict[int, list[Told]] = {}
         for text in told:
             by_file.setdefault((said := Told.model_validate_json(text)).index, []).append(said)

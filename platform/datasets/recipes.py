@@ -25,7 +25,7 @@ from .recipes_run import Done, Run, Wanted
 
 @dataclass(frozen=True)
 class Made:
-    """What is there now, by name, and what could not be made, with the reason."""
+    """Existing datasets by name, and those that could not be made, with the reason."""
 
     datasets: dict[str, Dataset]
     failed: dict[str, D3rayError] = field(default_factory=dict[str, D3rayError])
@@ -110,7 +110,7 @@ Said = Done | D3rayError
 
 
 def _side_by_side(runs: Sequence[Run], at_once: int | None) -> Iterator[tuple[Run, Said]]:
-    """What runs say of themselves, as it comes."""
+    """Yield the reports of runs as they come."""
     limit = min(at_once or usable_cpus(), len(runs))
     if limit == 1:
         for run in runs:
@@ -121,7 +121,7 @@ def _side_by_side(runs: Sequence[Run], at_once: int | None) -> Iterator[tuple[Ru
 
 
 def follow(run: Run) -> Generator[Said]:
-    """What a run says; at the end what the user can mend, where it failed: raised in a worker, it would come wrapped."""
+    """Yield a run's reports, and last the error that a user can mend, if any: raised in a worker, it would come wrapped."""
     try:
         yield from run.make()
     except D3rayError as error:
@@ -154,7 +154,7 @@ def _in_workers(runs: Sequence[Run], limit: int) -> Iterator[tuple[Run, Said]]:
 
 
 def _next_of(stream: Any, run: Run) -> Said | None:
-    """What a worker says next; None: nothing more."""
+    """Return a worker's next report; None: no more."""
     import ray
     from ray.exceptions import RayError, RayTaskError
 

@@ -74,7 +74,7 @@ class Done(NamedTuple):
 
 
 class Score(NamedTuple):
-    """What the greedy policy scored."""
+    """Score of the greedy policy."""
 
     gradient_steps: int
     steps: int  # of the environment
@@ -248,7 +248,7 @@ class Run:
         return Dataset.from_steps(table, name=wanted.name, spec=buffer.spec, environment=self.environment, provenance=about)
 
     def _collect(self, kind: str) -> StepTable:
-        """What one policy does, always the same."""
+        """Collect one policy's steps, reproducibly."""
         if kind not in self._collected:
             score = {"medium": self._medium, "expert": self._expert}.get(kind)
             agent = self._agent() if score is None else load(self._policy(score), device="cpu")

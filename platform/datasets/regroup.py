@@ -96,7 +96,7 @@ def flat_arrays(block: Any, columns: Columns | None) -> dict[str, np.ndarray]:
 
 
 def entry_names(columns: Columns | None) -> dict[str, tuple[str, ...]]:
-    """What the entries of columns are called, by d3ray's name of each."""
+    """Return the entry names of columns, by d3ray's name of each."""
     return {ours: (theirs,) if isinstance(theirs, str) else tuple(theirs) for ours, theirs in (columns or {}).items()}
 
 

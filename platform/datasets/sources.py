@@ -51,7 +51,7 @@ def find_sources(sources: Sequence[str | Path], format: str | None = None) -> li
 
 
 def catalog_entry(sources: Sequence[str | Path]) -> Entry | None:
-    """What the catalog knows of the names among the sources, which say how they are read; None where there are none.
+    """Return the catalog's entry for the names among the sources, which says how to read them; None if there are none.
 
     Raises:
         ConfigError: two names are read in different ways.

@@ -47,7 +47,7 @@ def _said(error: BaseException) -> BaseException:
 
 
 def _plain(error: D3rayError) -> D3rayError:
-    """As it was raised: Ray gives it a class of its own, and what it says further lines."""
+    """Restore an error to how it was raised: Ray wraps it in a class of its own and adds lines."""
     kind = next(known for known in type(error).__mro__ if known.__module__.startswith(__name__.partition(".")[0]))
     return kind(str(error).splitlines()[0])
 
@@ -74,7 +74,7 @@ def n_cpus() -> int:
 
 
 def in_tasks(*, local: bool) -> Run:
-    """What runs functions in plain tasks, two for each CPU at a time, and gives results in the order of the items."""
+    """Return a runner of functions in plain tasks, two per CPU at a time, with results in the order of the items."""
     import ray
 
     options, most = placed(local=local), 2 * n_cpus()

@@ -60,7 +60,7 @@ class Spent:
 
     @property
     def is_time_up(self) -> bool:
-        """Whether what runs is to end."""
+        """True once the time limit is up."""
         self._tick()
         return self._time_limit is not None and self.seconds >= self._time_limit
 

@@ -35,13 +35,13 @@ _LOG = 100_000  # bytes at the end of a worker's log, where its last words are
 
 
 class Deaths:
-    """As a context has Tune take whatever a worker dies of for the death of its actor, after which it begins the trial again.
+    """Context in which Tune takes any death of a worker for the death of its actor, after which it begins the trial again.
 
-    Of what Ray raises Tune knows two kinds. Any other, as where Ray ends a worker because memory is short, would end the whole run.
+    Tune knows two kinds of Ray's errors. Any other, as where Ray ends a worker because memory is short, would end the whole run.
 
     Attributes:
-        worker: Which died last, by Ray's id: each of its calls that were under way fails.
-        error: What Ray says of it.
+        worker: Ray's id of the last one that died: each of its pending calls fails.
+        error: Ray's error on it.
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class Deaths:
         return "the system killed it, out of memory (SIGKILL)" if killed > 0 else "it was killed (SIGKILL), or ended itself"
 
     def _short(self, said: str) -> str:
-        """What Ray says as it ends a worker for want of memory, in a clause."""
+        """Summarise Ray's message on an out-of-memory kill in a clause."""
         taken, node = dict(_TAKEN.findall(said)), _ON_NODE.search(said)
         own = taken.get(self.worker) or (next(iter(taken.values())) if len(taken) == 1 else "")
         it = f"it had taken {own} GB" if own else ""
@@ -117,7 +117,7 @@ def _log(process: str) -> str | None:
 
 
 def _last_words(log: str) -> str:
-    """What a worker wrote as a signal ended it, and where that was; empty: nothing."""
+    """Extract a worker's fatal signal, and where it came, from its log; empty: none."""
     if (fatal := _FATAL.search(log)) is None:
         return ""
     name = f"{fatal[1].lower()} ({_SIGNALS[fatal[1]]})" if fatal[1] in _SIGNALS else fatal[1]

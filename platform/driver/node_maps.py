@@ -31,7 +31,7 @@ _SECONDS = 1.0  # between two reports of a node that builds
 
 @dataclass(frozen=True)
 class NodeMap:
-    """What one node has."""
+    """Map on one node."""
 
     node: str  # Ray's id of the node
     address: str  # where it is, as Ray names it
@@ -148,7 +148,7 @@ def _own_gpus(default: float) -> float:
 
 
 def first_nodes(resources: Mapping[str, float], seconds: float = _BOOT) -> dict[str, str]:
-    """As `training_nodes`, but where there is none yet it asks for one, as a trial would, and waits until it is there.
+    """Return `training_nodes`; if there are none yet, ask for one, as a trial would, and wait until it is there.
 
     Raises:
         ConfigError: there is none, and none will come.
@@ -187,14 +187,14 @@ Said = tuple[int, int] | list[tuple[str, float]] | D3rayError
 
 
 def _here(nodes: Iterable[str], where: Sequence[str], mapped: bool) -> Generator[tuple[str, Said]]:
-    """What the one node says that this process runs on too: no worker has to start for it."""
+    """Yield the reports of the only node, which this process runs on: no worker has to start for it."""
     for node in nodes:
         for said in _prepare(where, mapped):
             yield node, said
 
 
 def _on_nodes(nodes: Mapping[str, str], where: Sequence[str], mapped: bool) -> Generator[tuple[str, Said]]:
-    """What every node says, as it says it. One of several that dies meanwhile says no more."""
+    """Yield every node's reports as they come. One of several that dies meanwhile reports no more."""
     import ray
     from ray.exceptions import ActorUnschedulableError, NodeDiedError, TaskUnschedulableError, WorkerCrashedError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

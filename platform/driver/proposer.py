@@ -12,7 +12,7 @@ class Proposer(Protocol):
     """Who decides which trial is next. Everything is called in the driver's thread."""
 
     def has_more(self) -> bool:
-        """Whether `next` would give a trial, now or once others have ended."""
+        """Return whether `next` would give a trial, now or once others have ended."""
         ...
 
     def next(self) -> Trial | None:

@@ -10,7 +10,7 @@ from ..worker.trial_config import note_share, program, too_little
 
 
 class Shares:
-    """What trials were found to need, by kind: those of a kind that come later get as much from the first."""
+    """GPU shares that trials were found to need, by kind: later ones of a kind get as much from the start."""
 
     def __init__(self) -> None:
         self._needed: dict[str, float] = {}
@@ -22,7 +22,7 @@ class Shares:
             told["resources"]["gpu"] = needed
 
     def goes_on(self, trial: Trial, told: Mapping[str, Any]) -> bool:
-        """Whether a trial that has ended is to go on from its checkpoint. One that a whole GPU is too small for has failed."""
+        """Return whether an ended trial is to continue from its checkpoint. One that a whole GPU is too small for has failed."""
         status, had = trial.status, told["resources"]["gpu"]
         if not any(ended.get("out_of_memory") for ended in status.values()):
             return False

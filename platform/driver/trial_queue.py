@@ -135,7 +135,7 @@ class TrialQueue(TuneSearcher):
         return trial
 
     def _ends(self) -> bool:
-        """Whether somebody has cancelled the experiment, asked now and then: a trial that begins meanwhile ends at once."""
+        """Return whether the experiment was cancelled, checked now and then: a trial that begins meanwhile ends at once."""
         if not self._is_cancelled and time.monotonic() >= self._ask_at:
             self._is_cancelled, self._ask_at = self._cancelled(), time.monotonic() + _SECONDS_BETWEEN_QUESTIONS
         return self._is_cancelled
@@ -308,7 +308,7 @@ class Watch(tune.Callback):
         )
 
     def _cure(self, trial: Trial) -> str:
-        """What to lower where memory was short; empty elsewhere."""
+        """Suggest what to lower if memory was short; else empty."""
         if not self._deaths.is_short_of_memory:
             return ""
         cures = what_to_lower(len(trial.seeds), trial.configuration["algorithm"])

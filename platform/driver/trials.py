@@ -29,7 +29,7 @@ _TUNE = {
 
 
 def prepare_environment() -> None:
-    """What Ray and Tune read when they start: quiet."""
+    """Set what Ray and Tune read at start, and quieten them."""
     os.environ.update({name: value for name, value in _TUNE.items() if name not in os.environ})
     logging.getLogger("ray").setLevel(logging.ERROR)
     logging.getLogger("ray.tune.execution.experiment_state").setLevel(logging.CRITICAL)  # its snapshots are not read
@@ -117,7 +117,7 @@ def run_trials(
 
 
 def _resources(config: Mapping[str, Any]) -> Any:
-    """What Tune reserves for a trial: its own config says it, so a trial that is handed out again may get other resources."""
+    """Return what Tune reserves for a trial, by its own config, so that one handed out again may get other resources."""
     from ray.tune import PlacementGroupFactory
 
     wanted = config["trial"]["resources"]

@@ -22,20 +22,20 @@ if TYPE_CHECKING:  # Ray takes seconds, and is not needed before trials run
 
 @dataclass(frozen=True)
 class Work:
-    """What an experiment is made of.
+    """Definition of an experiment.
 
     Attributes:
         config: Name, storage, resources, and what else trials have in common.
         configuration: What decides the results, JSON; a resumed experiment must have the same.
         datasets: Description of each dataset (`describe_dataset`) by place.
-        proposer: Makes who says which trials there are, of the experiment, what was spent, and the seeds of each trial.
+        proposer: Makes the proposer of trials, given the experiment, what was spent, and the seeds of each trial.
         scheduler: Makes Tune's scheduler.
-        also: What every trial's worker is told beside its `trial_config`.
-        data: The description of the experiment's own data; None: the first of `datasets`.
+        also: Told to every trial's worker beside its `trial_config`.
+        data: Description of the experiment's own data; None: the first of `datasets`.
         tags: Of the experiment's run in MLflow, beside those that every run has.
-        limits: What it may spend before nothing new begins; None: that is not counted.
-        max_concurrent: Trials at a time, whatever there is room for; None: as many as fit.
-        asked: The job and its settings as they were given (`settings.config.asked`): with them another process goes on.
+        limits: What it may spend before nothing new begins; None: not counted.
+        max_concurrent: Most trials at a time; None: as many as fit.
+        asked: The job and its settings as they were given (`settings.config.asked`), for another process to go on.
         undivided: Why seeds that train as one stack may not be split, a clause; empty: they may.
         longer: Says why training that was begun for fewer steps cannot go on to these; None: steps must be the same.
     """
@@ -58,13 +58,13 @@ class Work:
         return self.proposer(experiment, spent, self.config.groups())
 
     def stacked(self, seeds_per_trial: int | None) -> Work:
-        """The same with stacks of so many seeds; None: of as many as it has. Its `configuration` stays what was asked for."""
+        """Return a copy with stacks of so many seeds; None: itself. Its `configuration` stays what was asked for."""
         if seeds_per_trial is None:
             return self
         return replace(self, config=self.config.model_copy(update={"seeds_per_trial": seeds_per_trial}))
 
     def told(self, trial: Trial, *, in_full: bool = False) -> dict[str, Any]:
-        """What the worker of a trial is told, JSON; `in_full` with the credentials of this command, which no file may hold."""
+        """Return the config of a trial's worker, JSON; `in_full` with this command's credentials, which no file may hold."""
         told = {**trial_config(self.config, trial), **self.also}
         if not in_full:
             return told
@@ -77,10 +77,10 @@ class Work:
 
     @property
     def streams(self) -> bool:
-        """Whether trials stream their data, as the experiment's own settings say; one that does not makes its map itself."""
+        """True if trials stream their data, by the experiment's own settings; one that does not makes its map itself."""
         return streams(self.config.algorithm.settings)
 
     @property
     def about(self) -> Mapping[str, Any]:
-        """What the experiment as a whole is said to learn from."""
+        """Description of the data of the experiment as a whole."""
         return next(iter(self.datasets.values())) if self.data is None else self.data

@@ -34,7 +34,7 @@ def check_place(config: ExperimentConfig) -> None:
 
 
 def describe_dataset(dataset: Data, place: str) -> dict[str, Any]:
-    """What the tracking server is told about the data, and what a resumed experiment is compared with. JSON."""
+    """Describe the data for the tracking server and for comparison when an experiment is resumed. JSON."""
     returns = dataset.statistics.return_ if isinstance(dataset, Dataset) else None
     return {
         "name": dataset.name,

@@ -68,7 +68,7 @@ def run_experiment(
 
 
 def train_work(config: ExperimentConfig) -> Work:
-    """What training is made of. Raises as `run_experiment` before any work."""
+    """Build the work of training. Raises as `run_experiment` before any work."""
     check_place(config)
     config = with_kept_model(config)
     dataset = open_place(config.dataset_place)
@@ -100,7 +100,7 @@ def carry_out(work: Work, *, resume: bool, replace: bool, on_progress: OnProgres
 
 
 def _will_begin(work: Work, *, resume: bool, replace: bool) -> bool:
-    """Whether trials will run, as far as a moment tells: what is refused, and what has all been done, is so without a Ray."""
+    """Return whether trials will run, as far as can be told at once: what is refused or all done needs no Ray."""
     storage, name = work.config.storage_place, work.config.experiment
     if resume or (not replace and (Folder(storage) / name).read("experiment.json") is not None):
         return False
@@ -201,7 +201,7 @@ def _train(
 
 
 def _interrupted(experiment: Experiment) -> str:
-    """What to tell a user who pressed Ctrl-C."""
+    """Return the message to a user who pressed Ctrl-C."""
     trials = experiment.trials()
     finished = sum(about["status"] == "FINISHED" for trial in trials for about in trial.status.values())
     reached = max((trial.committed for trial in trials), default=-1)

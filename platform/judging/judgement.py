@@ -15,7 +15,7 @@ TRUSTED = ("WDR", "SNDR", "DM")  # doubly robust where logs allow, else FQE alon
 
 
 def against(judgement: Judgement, one: Judged) -> Estimated:
-    """What the logs themselves returned, as far as the estimate that decides counts: see `Estimates.against`."""
+    """Return the logs' own return that the deciding estimate is compared with: see `Estimates.against`."""
     table, name = one.estimates, judgement.trusted
     if name is None:
         return judgement.verdicts[0].estimates.data
@@ -23,7 +23,7 @@ def against(judgement: Judgement, one: Judged) -> Estimated:
 
 
 def widened(estimates: Estimates, each: Sequence[tuple[float, Interval | None]], name: str = "DM") -> Estimates:
-    """The same with an interval that reaches over those of all seeds of FQE, or of "MB" over those of a model's members.
+    """Widen an interval to cover those of all seeds of FQE, or of all members of the model for "MB".
 
     Resampling episodes does not show what a critic or a model gets wrong; others that began otherwise do, in part.
     """
@@ -36,7 +36,7 @@ def widened(estimates: Estimates, each: Sequence[tuple[float, Interval | None]],
 
 
 def unsettled(estimates: Estimates, moved: float, size: float, n_steps: int) -> Estimates:
-    """The same with what leans on FQE refused, where its values moved too far over the last third of training.
+    """Refuse estimates that rely on FQE if its values moved too far over the last third of training.
 
     Too far is half as far as the direct method's interval is wide: what goes on moving has not come to where it goes. A hundredth
     of the values' size is not: where all episodes begin alike and end alike, the interval is next to a point.
@@ -51,7 +51,7 @@ def unsettled(estimates: Estimates, moved: float, size: float, n_steps: int) -> 
 
 
 def unleaned(estimates: Estimates, why: str) -> Estimates:
-    """The same with what leans on FQE refused."""
+    """Refuse estimates that rely on FQE."""
     leaning = {name: Estimate(ess=one.ess, refused=why) for name, one in estimates.rows.items() if ESTIMATORS[name].leans}
     return replace(estimates, rows={**estimates.rows, **leaning})
 
@@ -69,7 +69,7 @@ def disagreement(estimates: Estimates) -> str | None:
 
 
 def decides(name: str, one: Estimated) -> bool:
-    """Whether an estimate has an interval that a decision can stand on."""
+    """Return True if an estimate's interval can support a decision."""
     return one.refused is None and one.interval is not None and one.caveat in (None, CRITIC if name == "DM" else None)
 
 

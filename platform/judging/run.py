@@ -44,7 +44,7 @@ def judge(
     on_progress: OnProgress | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Judgement:
-    """What policies would return, from logs of another; `say` is told what is done now, the rest is as `run_experiment`'s.
+    """Estimate policies' returns from another policy's logs; `say` gets each step, the rest is as `run_experiment`'s.
 
     Raises ConfigError, DataError, StorageError: before any work, for what cannot be used, or a policy cannot act on the logs;
     KeyboardInterrupt: after Ctrl-C; what was committed is kept.
@@ -138,7 +138,7 @@ def _concluded(settings: JudgeSettings, dataset: Dataset, verdicts: list[Judged]
 
 
 def _selection(judgement: Judgement) -> Worth | None:
-    """What estimates were worth, where there are enough policies that were played too."""
+    """Rate the estimates against played returns; None if too few policies were played."""
     pairs = [(found.value, one.played) for one in judgement.verdicts if (found := judgement.decisive(one)) is not None]
     if len(pairs) < FEWEST or any(value is None or true is None for value, true in pairs):
         return None

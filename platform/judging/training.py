@@ -41,7 +41,7 @@ def one_step_critics(
     acted: Sequence[Decisions],
     say: Callable[[str], None],
 ) -> list[Critics]:
-    """What rewards of one step come to, by policy and seed."""
+    """Fit the rewards of one-step logs by policy and seed."""
     found = list[Critics]()
     for config, one, policy in zip(configs, kept, acted, strict=True):
         say(f"Fitting the rewards for {one.label}.")
@@ -126,7 +126,7 @@ def fqe_work(settings: JudgeSettings, dataset: Dataset, kept: Sequence[Kept], co
 
 
 def critics_of_trials(settings: JudgeSettings, dataset: Dataset, kept: Sequence[Kept], acted: Sequence[Decisions]) -> list[Critics]:
-    """What came of the trials, by policy. Raises DataError where no seed of one has finished."""
+    """Read the trials' results by policy. Raises DataError: a policy has no finished seed."""
     results = read_results(settings.storage_place, settings.experiment_name).configurations
     trained = {str(one.settings["algorithm"]["algo"]): one for one in results}
     trials = {

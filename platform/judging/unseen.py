@@ -14,7 +14,7 @@ KEPT = "judged-data"  # in the storage
 
 
 class Judged(NamedTuple):
-    """What policies are judged by."""
+    """Hold the data to judge by."""
 
     dataset: Dataset  # all episodes, or those that training kept back
     place: str  # where they lie

@@ -42,7 +42,7 @@ class Behaved:
 
 @dataclass(frozen=True, eq=False)
 class Critics:
-    """What came of a policy's FQE."""
+    """Hold a policy's FQE results."""
 
     values: Sequence[PolicyValues]  # of each seed that has finished, one or more
     seeds: Sequence[SeedResult]  # of all seeds what they measured; of logs of one step none
@@ -106,7 +106,7 @@ def verdict(
 
 
 def believed(estimates: Estimates, moved: float, size: float, n_steps: int, doubt: str) -> Estimates:
-    """The same with what leans on FQE refused where it has not settled, diverged, or is contradicted by weights."""
+    """Refuse estimates that rely on FQE if it has not settled, has diverged, or contradicts the weights."""
     found = unsettled(estimates, moved, size, n_steps)
     if doubt:
         found = unleaned(found, f"FQE diverged: {doubt}.")
@@ -114,7 +114,7 @@ def believed(estimates: Estimates, moved: float, size: float, n_steps: int, doub
 
 
 def _logs(settings: JudgeSettings, dataset: Dataset, policy: Decisions, behaved: Behaved) -> Logs:
-    """What was logged, with how likely both were to act so: a greedy policy of discrete actions does one, and that for sure."""
+    """Return the logs with both policies' action probabilities: a greedy discrete policy has 1 for its action, else 0."""
     log_prob = np.where(policy.taken == logged(dataset, "action"), 0.0, -np.inf) if dataset.spec.discrete else None
     known = {LOG_PROB: behaved.log_prob, "estimated": behaved.estimated, "gamma": settings.gamma}
     return Logs.of(dataset, log_prob, **known)
@@ -125,7 +125,7 @@ def _valued(logs: Logs, values: PolicyValues) -> Logs:
 
 
 def _beyond(dataset: Dataset, found: Estimates) -> str:
-    """What to say where the recording of episodes was cut, and nobody knows what would have come; empty where few were."""
+    """Say how estimates treat episodes that were cut off, whose later rewards are unknown; empty if few were."""
     cut = float(np.mean(~np.asarray(dataset.episodes.terminated, bool)))
     if cut < CUT or found.continued is None:
         return ""

@@ -19,7 +19,7 @@ def within(one: Estimated) -> str:
 
 
 def by_sentence(about: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
-    """What is said, and of which that is, as "IS, WIS"."""
+    """Yield each sentence and its names, as "IS, WIS"."""
     for sentence in dict.fromkeys(one for one in about.values() if one is not None):
         yield sentence, ", ".join(name for name, one in about.items() if one == sentence)
 
@@ -41,7 +41,7 @@ def table(judgement: Judgement) -> list[list[str]]:
 
 
 def lead(judgement: Judgement) -> str:
-    """What was found, in two sentences."""
+    """State results in two sentences."""
     n, data = len(judgement.verdicts), judgement.verdicts[0].estimates.data
     logs = f"The logs of {judgement.dataset!r} returned {said(data.value)} ({within(data)})."
     if judgement.trusted is None:
@@ -71,7 +71,7 @@ def _hindrances(estimates: EstimateTable) -> Iterator[str]:
 
 
 def remarks(judgement: Judgement) -> Iterator[str]:
-    """What estimates were worth where policies were played."""
+    """Rate estimates against policies' played returns."""
     if (found := judgement.selection) is None:
         return
     if found.rank_correlation is not None and found.interval is not None:

@@ -22,7 +22,7 @@ from ..tracking.runs import Tracking
 
 @dataclass(frozen=True)
 class Tracked:
-    """What MLflow takes of a command's time, and of a disk where its database lies there."""
+    """Cost of MLflow: a command's time, and disk space if its database lies there."""
 
     seconds: float  # until the first run is there, and from the last trial's end until all is
     database: float  # bytes of a database that is made for it; 0: there is one

@@ -82,17 +82,17 @@ def pack(work: Work, *, kept: bool = False, tell: Callable[[str], None] | None =
 
 
 def has_begun(work: Work, experiment: Experiment) -> bool:
-    """Whether an experiment that packs itself has trials that were begun, so that their stacks have to stay."""
+    """Return whether an experiment with `gpu: auto` has trials that were begun, so that their stacks have to stay."""
     return work.config.resources.gpu == "auto" and any(trial.is_begun for trial in experiment.trials())
 
 
 @dataclass(frozen=True)
 class _Seen:
-    """What kinds of trial were seen to need.
+    """Observed needs of kinds of trial.
 
     Attributes:
         n_seeds: Of the largest.
-        memory: The part of a GPU's that the one had that needs most; None: a whole GPU is too small for every one.
+        memory: Part of its GPU's memory that the neediest one had; None: a whole GPU is too small for every one.
         large: Why a whole GPU is too small, by kind, its seeds not counted.
     """
 

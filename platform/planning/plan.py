@@ -48,15 +48,15 @@ def plan(
     seconds: float = SECONDS,
     sample: int = _SAMPLE,
 ) -> Planned:
-    """What some work would take. Nothing of it stays behind.
+    """Estimate what some work would take. Nothing of it stays behind.
 
     Args:
         work: Of `train`, `sweep` or `benchmark`.
-        n_configurations: That there will be; None: as many as the proposer gives without results, or as a budget lets begin.
+        n_configurations: How many; None: as many as the proposer gives without results, or as a budget lets begin.
         at_most: Why it may take less than planned; empty: nothing stops a trial early.
         resume: Plan what an experiment of that name has left to do.
-        seconds: That the probe may take.
-        sample: Trials that are looked at; more are taken to be like them.
+        seconds: Time limit of the probe.
+        sample: Trials to look at; further ones are taken to be like them.
 
     Raises:
         ConfigError, DataError, StorageError: what the work itself would raise before it trains; or no node came up to measure on.
@@ -146,7 +146,7 @@ def plan(
 
 @dataclass(frozen=True)
 class Timetable:
-    """What comes of trials in so many slots."""
+    """Timing of trials in so many slots."""
 
     n: int  # trials that begin
     seconds: float  # until the last one has ended
@@ -241,7 +241,7 @@ def _until(work: Work, gpus: float) -> float:
 def _probed(
     configs: Sequence[Mapping[str, Any]], side: int, node: str, seconds: float
 ) -> dict[str, Measured | TooLargeError | None]:
-    """What was measured of each kind of trial that there is, the most frequent first."""
+    """Measure each kind of trial among the configs, the most frequent first."""
     first: dict[str, Mapping[str, Any]] = {}
     for config in configs:
         first.setdefault(program(config), config)
@@ -288,7 +288,7 @@ def _left(work: Work, sample: Sequence[Trial]) -> dict[str, int]:
 
 
 def _each(found: Mapping[str, Measured | TooLargeError | None], configs: Sequence[Mapping[str, Any]]) -> list[Measured]:
-    """What each trial takes. Of what was not measured, or not whole, only an update's time is its own, and else the mean."""
+    """Return each trial's cost. A partly measured kind keeps only its update time, an unmeasured one gets the mean of these."""
     known = [one for one in found.values() if isinstance(one, Measured)]
     like = next((one for one in known if one.is_whole), known[0])
     update = statistics.fmean(one.update for one in known)

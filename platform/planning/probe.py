@@ -36,7 +36,7 @@ _TRAINING = (1.0, 5.0)  # seconds of training in a round: at least and at most
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What one trial takes, all its seeds together."""
+    """Cost of one trial, all its seeds together."""
 
     start: float = 0.0  # seconds until its process could train; a process is used for one trial after another
     setup: float = 0.0  # seconds to open the data and to build what is trained
@@ -70,9 +70,9 @@ class Probe:
     def measure(
         self, programs: Sequence[tuple[int, Mapping[str, Any]]], seconds: float
     ) -> Generator[tuple[int, dict[str, float] | D3rayError]]:
-        """What trials take, bit by bit, with their numbers; what was known when time is over counts.
+        """Yield measurements of trials, bit by bit; what is known when time is over counts.
 
-        What a user can mend, memory that is too small included, is given and not raised: it would carry a worker's traceback.
+        Errors that a user can mend, too little memory included, are yielded, not raised: they would carry a worker's traceback.
         """
         for k, config in programs:
             gc.collect()  # what the one before held, of which an error's frames may have kept more
@@ -293,6 +293,6 @@ def _may_compile(config: Mapping[str, Any]) -> bool:
 
 
 def _median(several: Sequence[Mapping[str, float]], start: float) -> Measured:
-    """What several trials of a kind took."""
+    """Take the medians of trials of a kind."""
     numbers = {name: statistics.median(one[name] for one in several) for name in several[0] if name != "is_whole"}
     return Measured(**numbers, start=start, is_whole="is_whole" in several[0])

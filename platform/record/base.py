@@ -34,7 +34,7 @@ class Computed(Record):
         return hash(tuple(getattr(self, name) for name in type(self).model_fields))
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """The same with other entries, from which what was worked out is worked out anew."""
+        """Copy with updated fields, and drop cached values so that they are recomputed."""
         made = super().model_copy(update=update, deep=deep)
         for cached in vars(made).keys() - type(self).model_fields.keys():
             object.__delattr__(made, cached)

@@ -73,7 +73,7 @@ class Column(Record):
 
 
 class Inspected(Record):
-    """What is in a dataset, and what is wrong with it."""
+    """Describe a dataset and its problems."""
 
     findings: list[Finding]  # the gravest first
     charts: list[Chart]

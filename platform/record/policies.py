@@ -21,7 +21,7 @@ class Policy(Record):
 
 
 class PolicyAbout(Record):
-    """What a policy takes and gives."""
+    """Describe a policy's interface."""
 
     what: str  # which policy it is, in words
     algorithm: str
@@ -47,7 +47,7 @@ class Video(Record):
 
 
 class Evidence(Record):
-    """What speaks for a version of a model, by which it is promoted or not."""
+    """Hold the evidence by which a model version is promoted or not."""
 
     version: str
     by: str  # "play", or the estimator's name
@@ -91,13 +91,13 @@ class Rollback(Record):
 
 
 class _Kept(Record):
-    """What `judgement.json` keeps; a later d3ray may keep more, and an earlier one less."""
+    """Hold a part of `judgement.json`; a later d3ray may keep more, an earlier one less."""
 
     model_config = ConfigDict(extra="ignore", serialize_by_alias=True, validate_by_name=True)
 
 
 class Estimated(_Kept):
-    """What an estimator makes of a policy's discounted return."""
+    """Hold one estimate of a policy's discounted return."""
 
     value: float | None = None  # None where it is refused
     interval: tuple[float, float] | None = None  # None where it is refused, or that kind does not hold for it
@@ -109,7 +109,7 @@ class Estimated(_Kept):
 
 
 class EstimateTable(_Kept):
-    """What every estimator says of a policy, by the estimator's name."""
+    """Map estimators' names to their estimates for one policy."""
 
     rows: dict[str, Estimated] = Field(default_factory=dict[str, Estimated])
     data: Estimated = Estimated()  # the return of the logs themselves
@@ -170,7 +170,7 @@ class Judged(_Kept):
 
 
 class Worth(_Kept):
-    """What estimates were worth for choosing among policies that were played too; see `algos.judging.selection`."""
+    """Rate the estimates for choosing among policies that were also played; see `algos.judging.selection`."""
 
     rank_correlation: float | None = None
     interval: tuple[float, float] | None = None

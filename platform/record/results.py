@@ -58,7 +58,7 @@ class Checkpoint(Record):
 
 
 class SeedResult(Computed):
-    """What came of a seed; its `curves` are read when they are first looked at."""
+    """Hold the result of a seed; its `curves` are read on first access."""
 
     seed: int
     number: int | None = None  # of its configuration in a sweep
@@ -97,7 +97,7 @@ class SeedResult(Computed):
 
     @cached_property
     def curves(self) -> dict[str, Curve]:
-        """What it has measured, by name."""
+        """Measured curves by name."""
         points: dict[str, list[tuple[int, float]]] = {}
         for line in self._read():
             for name, value in line.metrics.items():
@@ -199,7 +199,7 @@ class ConfigurationResult(Computed):
 
 
 class Results(Scored):
-    """What came of an experiment so far, and where it lies."""
+    """Hold an experiment's results so far and its folder."""
 
     name: str
     state: State
@@ -255,7 +255,7 @@ class Results(Scored):
 
     @cached_property
     def reference(self) -> Reference | None:
-        """What normalised returns are relative to, where they were measured and agree with it."""
+        """Reference of normalised returns; None if it disagrees or none were measured."""
         from ...algos.environments.scores import reference_in  # which reads the catalog
 
         found = reference_in(self.environment, str(self.data["name"]))
@@ -267,7 +267,7 @@ class Results(Scored):
 
 
 class Metrics(Record):
-    """What a seed measured in an epoch."""
+    """Hold a seed's metrics at a step."""
 
     trial: str
     seed: int

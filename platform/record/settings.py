@@ -13,7 +13,7 @@ from .jobs import JobName
 
 
 class Problem(Record):
-    """What is wrong with a setting; `setting` is its dotted name, empty where it is about several."""
+    """Explain a faulty setting; `setting` is its dotted name, empty if several are concerned."""
 
     setting: str
     sentence: str
@@ -43,7 +43,7 @@ class AlgorithmAbout(Record):
 
 
 class Planned(Computed):
-    """What an experiment would take; `str` of it is for people."""
+    """Estimate an experiment's cost; its `str` is for people."""
 
     name: str
     n_configurations: int
@@ -122,7 +122,7 @@ class Planned(Computed):
 
 
 class Expected(Record):
-    """What an experiment would take, by one that was like it."""
+    """Estimate an experiment's cost from a similar one."""
 
     seconds: float  # of work, one trial after another
     gpu_hours: float

@@ -62,7 +62,7 @@ class TrialStatus(Computed):
     @computed_field
     @property
     def label(self) -> str:
-        """What tells its configuration from others: alpha=2.5, learning_rate=0.0003; outside of sweeps its title."""
+        """Settings that identify its configuration: alpha=2.5, learning_rate=0.0003; its title outside of sweeps."""
         if self.title and self.number is None:
             return self.title
         return ", ".join(f"{name}={value}" for name, value in self.chosen.items())
@@ -111,7 +111,7 @@ class ConfigurationStatus(Record):
     @computed_field
     @property
     def label(self) -> str:
-        """What was searched, in words."""
+        """Searched settings, as text."""
         return self.trials[0].label
 
     @property
@@ -174,14 +174,14 @@ class Fault(Record):
 
 
 class Budget(Record):
-    """What an experiment may take, where that is limited: configurations, hours, gpu_hours; and what it has taken."""
+    """Hold an experiment's limits, if any (configurations, hours, gpu_hours), and what it has spent."""
 
     limits: dict[str, float] = Field(default_factory=dict[str, float])
     spent: dict[str, float] = Field(default_factory=dict[str, float])  # over every resume
 
 
 class Scored(Computed):
-    """What has scores by which configurations are compared."""
+    """Hold scores that rank configurations."""
 
     objective: Objective | None = None  # of scores; None: nothing is measured but losses
 
@@ -235,7 +235,7 @@ class Status(Scored):
     @computed_field
     @property
     def datasets(self) -> list[str]:
-        """What its trials learn from: folders, URIs or catalog names."""
+        """Datasets of its trials: folders, URIs or catalog names."""
         return list(dict.fromkeys(trial.source for trial in self.trials if trial.source))
 
     @property
@@ -253,7 +253,7 @@ class Status(Scored):
         return not (self.runs or (self.job is not None and self.job.is_alive))
 
     def later(self, now: float) -> Self:
-        """The same at a later moment: time that has passed, and that is left."""
+        """Copy it with its time passed and left as of `now`."""
         return self.model_copy(update={"now": now})
 
     @computed_field
@@ -349,7 +349,7 @@ class Status(Scored):
     @computed_field
     @functools.cached_property
     def errors(self) -> list[Fault]:
-        """What failed, the newest first."""
+        """Failures, newest first."""
         found: list[Fault] = []
         for trial in self.trials:
             for reason in dict.fromkeys(trial.failed.values()):
@@ -360,7 +360,7 @@ class Status(Scored):
     @computed_field
     @property
     def advice(self) -> str:
-        """What to do about an experiment that does not run and is not done, in a sentence; empty where there is nothing to do."""
+        """Advice on continuing a stopped, unfinished experiment, in a sentence; empty if there is nothing to do."""
         if self.runs or (self.state == "FINISHED" and all(trial.ended for trial in self.trials)):
             return ""
         if self.state == "FAILED" and self.trials and all(trial.ended and trial.is_final for trial in self.trials):

@@ -106,7 +106,7 @@ def losses(panels: Sequence[Panel], metrics: Sequence[str], theme: Theme) -> Fig
 
 
 def _explanation(panels: Sequence[Panel], metrics: Sequence[str]) -> str:
-    """What the lines and bands of a figure are: only what is there to be seen."""
+    """Explain the lines and bands of a figure: only those shown."""
     found = [s.band(m) for p in panels for s in p.series for m in metrics]
     bands = sorted({over.what for one in found if one is not None and (over := one[1]).what}, reverse=True)
     seeds = [(run, counts) for p in panels for s in p.series for m in metrics for run, _, counts in s.seeds(m)]

@@ -63,7 +63,7 @@ def check_ending(target: str | Path) -> None:
 
 
 def plot_of(results: Sequence[Results], asked: Sequence[str] | None = None, window: int = 1) -> Plot:
-    """What a plot of some results shows.
+    """Make a plot of some results.
 
     Raises ConfigError: nothing measured what is asked for; DataError: nothing was measured yet.
     """

@@ -202,7 +202,7 @@ def too_long(configurations: Sequence[ConfigurationResult]) -> list[str]:
 
 
 def lead(experiments: Sequence[Results], configurations: Sequence[ConfigurationResult], metric: str | None) -> str:
-    """What was run on some data and what came of it, in a few sentences; the best configuration first."""
+    """Summarise runs on some data and their results in a few sentences; the best configuration first."""
     results = experiments[0]
     data, runs = results.data, [run for one in configurations for run in one.seeds]
     algorithms = list(dict.fromkeys(one.algorithm for one in configurations))
@@ -273,7 +273,7 @@ def _casualties(runs: Sequence[SeedResult]) -> list[str]:
 
 
 def conditions(experiments: Sequence[Results]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """What was run on what, terms and their values: first, under no name, what all experiments have in common."""
+    """List the conditions as (term, value) pairs: first, unnamed, those common to all experiments."""
     each = [_conditions(one) for one in experiments]
     common = [pair for pair in each[0] if all(pair in other for other in each)]
     own = [(one.name, [pair for pair in pairs if pair not in common]) for one, pairs in zip(experiments, each, strict=True)]

@@ -33,7 +33,7 @@ def compared(results: Sequence[Results], metric: str | None = None) -> Compariso
 
 
 def best_and_next(results: Results) -> list[str]:
-    """Whether the best configuration of a sweep differs from the next one: a sentence for each dataset with two that finished."""
+    """Compare a sweep's best configuration with the next: a sentence for each dataset with two that finished."""
     metric, said = objective_of(results.settings).metric, list[str]()
     finished = [one.number for one in results.sweep if one.ended == "finished"]
     for task in group([results]):
@@ -53,7 +53,7 @@ def best_first(results: Results, configurations: Sequence[ConfigurationResult], 
 
 
 def sentences(found: Comparison) -> Iterator[str]:
-    """What may be said of the metric: one sentence for each configuration but the first, and what stands in the way."""
+    """Yield one sentence about the metric for each configuration but the first, and any caveats."""
     first = found.configurations[0]
     if len({one.environment for one in found.configurations} - {None}) > 1:
         where = ", ".join(f"{one.label} in {one.environment}" for one in found.configurations if one.environment)

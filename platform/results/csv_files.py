@@ -27,7 +27,7 @@ PARAMS = "params.json"
 
 @dataclass(frozen=True)
 class _Params:
-    """What `params.json` says of a run; empty where there is none."""
+    """Hold a run's `params.json`; empty if there is none."""
 
     algorithm: str
     settings: dict[str, Any]
@@ -37,7 +37,7 @@ class _Params:
 
 
 def is_metrics(path: Path) -> bool:
-    """Whether a path is a CSV file, or a folder that holds runs."""
+    """Return True for a CSV file or a folder of runs."""
     return (path.is_file() and path.suffix == ".csv") or (path.is_dir() and any(_runs(path)))
 
 

@@ -23,7 +23,7 @@ from .status_reader import StatusReader
 
 
 def results_of(experiment: Experiment, undelivered: str = "") -> Results:
-    """What an experiment has come to; also of one that is running or was stopped. Raises StorageError."""
+    """Read the results of an experiment, also one running or stopped. Raises StorageError."""
     status, trials = StatusReader.of(experiment).read(), experiment.trials()
     objective = objective_of(experiment.configuration) if "search" in experiment.configuration else status.objective
     seeds = experiment.folder.each(partial(_seeds, overall=status.state), trials)
@@ -67,7 +67,7 @@ def results_of(experiment: Experiment, undelivered: str = "") -> Results:
 
 
 def read_results(storage: str, name: str, trial: str | None = None) -> Results:
-    """What an experiment has come to so far, or one trial of it.
+    """Read the results of an experiment so far, or of one trial.
 
     Raises ConfigError: there is none; DataError: it has no trials yet.
     """
@@ -91,7 +91,7 @@ def read_results(storage: str, name: str, trial: str | None = None) -> Results:
 
 
 def _seeds(trial: Trial, overall: State) -> list[SeedResult]:
-    """What the folder of a trial says of its seeds, with what the tracking server has of them, and their metrics."""
+    """Read a trial's seeds and metrics from its folder, with their run IDs and model versions in MLflow."""
     delivered, committed = trial.delivered, trial.committed
     found: list[SeedResult] = []
     for one in ended_seeds(trial, overall, max(committed, 0)):

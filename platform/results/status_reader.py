@@ -135,7 +135,7 @@ class StatusReader:
             self._label(new)
 
     def _label(self, new: Iterable[Trial]) -> None:
-        """What tells a trial's configuration from others: its number and what was chosen for it, or where they differ."""
+        """Label trials by number and chosen settings, or by the settings in which they differ."""
         new = list(new)
         if all(trial.number is not None for trial in new):
             chosen = self.experiment.folder.each(lambda trial: trial.choice_at_end, new)
@@ -230,7 +230,7 @@ def _rate(points: list[tuple[float, int]], n_seeds: int, speed: float | None) ->
 
 
 def _fresher(trial: TrialStatus, now: TrialProgress | None, metric: str | None) -> TrialStatus:
-    """What the driver knows beyond the folder of a trial."""
+    """Update a trial with the driver's newer progress."""
     if now is None or trial.ended:
         return trial
     if now.state != "RUNNING":  # handed out and waiting for a place, or not handed out yet

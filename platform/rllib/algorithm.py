@@ -92,7 +92,7 @@ class RllibAlgorithm:
         return self.settings
 
     def for_run(self, seed: int, dataset: Data, environment: str | Environment | None) -> RllibAlgorithm:
-        """The same algorithm, unfitted, with a seed and what it learns from: a dataset, or an environment."""
+        """Return an unfitted copy with a seed and what it learns from: a dataset, or an environment."""
         other = copy.copy(self)
         other.seed, other.dataset, other.environment = seed, dataset, environment
         other.step = other.environment_steps = 0
@@ -176,7 +176,7 @@ class RllibAlgorithm:
         return found
 
     def _diverged(self) -> bool:
-        """Whether a weight is not finite: what RLlib reports as NaN may be a mean over nothing."""
+        """Return whether a weight is not finite: what RLlib reports as NaN may be a mean over nothing."""
         module = self._built.learner_group._learner.module[MODULE]
         return not all(bool(torch.isfinite(p).all()) for p in module.parameters())
 

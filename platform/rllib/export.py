@@ -27,7 +27,7 @@ def portable(policy: RllibPolicy) -> Portable:
 
 
 def module_actions(policy: RllibPolicy, inputs: Arrays) -> np.ndarray:
-    """What RLlib's own module and functions make of raw observations: what `RllibPolicyModule` must give too."""
+    """Compute actions of raw observations by RLlib's own module and functions; `RllibPolicyModule` must match."""
     import gymnasium
     from ray.rllib.utils.spaces.space_utils import clip_action, unsquash_action
 

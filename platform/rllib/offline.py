@@ -25,15 +25,15 @@ MODULE = "default_policy"
 
 
 class Transitions:
-    """What is drawn from a dataset.
+    """Sampler of a dataset's transitions.
 
     Args:
         dataset: Arrays of numbers as observations; continuous or discrete actions.
         seed: Of the draws.
-        scaler: Fitted: brings continuous actions to [-1, 1], as RLlib's networks give them.
+        scaler: Fitted; brings continuous actions to [-1, 1], as RLlib's networks give them.
 
     Attributes:
-        step: Batches drawn so far; the next one is this one's.
+        step: Batches drawn so far; decides the next draw.
     """
 
     def __init__(self, dataset: Dataset, seed: int, scaler: MinMaxActionScaler | None) -> None:
@@ -113,7 +113,7 @@ class Transitions:
 
 
 def offline_data_class(transitions: Transitions, fragment_length: int | None, returns_iterator: bool) -> type:
-    """What RLlib makes its offline data of.
+    """Return RLlib's class of offline data.
 
     Args:
         transitions: Where batches come from.
@@ -154,5 +154,5 @@ def offline_data_class(transitions: Transitions, fragment_length: int | None, re
 
 
 def fitted_scaler(dataset: Dataset) -> MinMaxActionScaler | None:
-    """What brings a dataset's actions to [-1, 1]; None where they are discrete. Raises DataError: nothing is known to scale by."""
+    """Fit a scaler of actions to [-1, 1]; None if they are discrete. Raises DataError: nothing is known to scale by."""
     return MinMaxActionScaler().fit(dataset) if isinstance(dataset.spec.action, Box) else None

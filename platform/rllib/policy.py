@@ -45,7 +45,7 @@ class Bounds:
 
 
 class Named:
-    """What an exporter calls the algorithm."""
+    """Holds the algorithm's name for exporters."""
 
     def __init__(self, name: str) -> None:
         self.name = name

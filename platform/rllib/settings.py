@@ -65,7 +65,7 @@ _OURS: dict[str, dict[str, Any]] = {  # defaults that differ from RLlib's
 
 
 class RllibSettings(Config):
-    """What a config says beside a name; settings of `AlgorithmConfig.training()` stand there too, or under `training`."""
+    """Settings beside a name; those of `AlgorithmConfig.training()` stand here too, or under `training`."""
 
     model_config = ConfigDict(frozen=True, extra="allow", validate_default=True, allow_inf_nan=False)
     title: ClassVar[str] = "rllib"

@@ -33,7 +33,7 @@ def encode(state: Any, prefix: str) -> tuple[dict[str, Tensor], Any]:
 
 
 def decode(tensors: Mapping[str, Tensor], tree: Any) -> Any:  # noqa: PLR0911, PLR0912 - a kind a line
-    """What `encode` was given, types included; but a defaultdict becomes a dict, and NumPy's numbers in long lists plain ones."""
+    """Decode what `encode` made, types included; but a defaultdict becomes a dict, and NumPy's numbers in long lists plain ones."""
     if not isinstance(tree, dict):
         return tree
     ((kind, held),) = tree.items()

@@ -106,7 +106,7 @@ class EvaluationConfig(Config):
 
 
 class CheckpointConfig(Config):
-    """What is kept to go on from, and which policy is taken away."""
+    """Checkpoints to keep, and the policy to package."""
 
     every: int | None = setting(None, "gradient steps between checkpoints; null: after every epoch", gt=0)
     keep: int = setting(2, "newest checkpoints kept", gt=0)
@@ -118,7 +118,7 @@ class CheckpointConfig(Config):
 
 
 class ResourcesConfig(Config):
-    """What a trial may use."""
+    """Resources of a trial."""
 
     cpu: float = setting(1.0, "CPUs of a trial, also its number of threads", gt=0)
     gpu: Annotated[float, Field(ge=0)] | Literal["auto"] = setting(
@@ -133,7 +133,7 @@ class ResourcesConfig(Config):
 
     @property
     def wanted(self) -> dict[str, float]:
-        """As Ray names them; of `auto` any part of a GPU will do."""
+        """Resources as Ray names them; of `auto` any part of a GPU will do."""
         return {"CPU": self.cpu, "GPU": 0.0001 if self.gpu == "auto" else self.gpu}
 
 
@@ -219,7 +219,7 @@ class Conditions(Config):
 
 
 class _Subject(Config):
-    """What an experiment trains; pydantic lists the fields of a last base first."""
+    """Subject of an experiment; a base, as pydantic lists the fields of a last base first."""
 
     name: str | None = setting(None, "the experiment's name, also its folder's and its model's; null: ALGORITHM-DATASET")
     dataset: str | None = Field(
@@ -326,7 +326,7 @@ class ExperimentConfig(Conditions, _Subject):
 
     @property
     def wanted(self) -> dict[str, float]:
-        """What a trial has to have, as Ray names it, with what its algorithm asks for beside."""
+        """Resources that a trial needs, as Ray names them, including its algorithm's own."""
         wanted = self.resources.wanted
         return {**wanted, "CPU": wanted["CPU"] + float(self.algorithm.settings.get("env_runners", 0))}
 
@@ -349,9 +349,9 @@ class ExperimentConfig(Conditions, _Subject):
         return absolute(self.dataset) if Path(self.dataset).expanduser().exists() else self.dataset
 
     def configuration(self) -> dict[str, Any]:
-        """What decides the results of a trial, whichever its seeds: JSON. Defaults and presets are written out.
+        """Return what decides the results of a trial, seeds apart: JSON. Defaults and presets are written out.
 
-        Defaults of settings that came later than their config are not, so that what was begun before is the same.
+        Defaults of settings that came later than their config are not, so that what was begun before compares equal.
         """
         algorithm = self.sample
         settings = recorded(algorithm.check_settings())

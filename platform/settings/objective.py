@@ -21,7 +21,7 @@ Mode = Literal["max", "min"]
 
 
 def caution(metric: str) -> str:
-    """What a metric by which configurations are compared does not say of policies; empty where it is what they return."""
+    """Say what a metric by which configurations are compared does not tell of policies; empty if it is their return."""
     last = metric.rpartition("/")[2]
     if metric.startswith("evaluation/"):
         return ""
@@ -55,7 +55,7 @@ class Objective(Config):
 
     @property
     def caution(self) -> str:
-        """What the metric does not say of policies, in a sentence; empty where it is what they return."""
+        """Sentence on what the metric does not tell of policies; empty if it is their return."""
         return caution(self.metric)
 
     def is_better(self, value: float, than: float) -> bool:
@@ -94,7 +94,7 @@ class Objective(Config):
 
 
 def is_better(metric: str, value: float, than: float) -> bool:
-    """Whether a value of a metric is better: the larger, of losses and errors the smaller."""
+    """Return whether `value` is better: larger, or smaller if the metric `is_cost`."""
     return value < than if is_cost(metric) else value > than
 
 
@@ -102,5 +102,5 @@ _TURNED = ("discounted_sum_of_advantage", "average_value_estimation", "value_est
 
 
 def is_cost(metric: str) -> bool:
-    """Whether the smaller value of a metric is the better one: of losses, of errors, and of scorers whose sign is turned round."""
+    """Return whether smaller values of a metric are better: losses, errors, and scorers whose sign is turned round."""
     return "loss" in metric or "error" in metric or metric.removeprefix("scorers/") in _TURNED

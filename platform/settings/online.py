@@ -25,6 +25,6 @@ class OnlineConfig(Alternation):
     actor_steps: int = setting(32, "steps of each environment that actors make between two looks at the weights", gt=0)
 
     def arguments(self) -> dict[str, Any]:
-        """What an online run is told: what says no more than a default is left out, for some algorithms have no place for it."""
+        """Return an online run's arguments: defaults are left out, for some algorithms do not take them."""
         told = {name: value for name, value in self if value != type(self).model_fields[name].default}
         return {name: value for name, value in told.items() if not name.startswith("actor")}

@@ -15,7 +15,7 @@ _EXTRAS = {"gymnasium_robotics": "robotics"}  # of d3ray, that bring modules whi
 
 
 def is_file(plugin: str) -> bool:
-    """Whether a plugin is named by its file or its package's folder, not as a module."""
+    """Return whether a plugin is named by its file or package folder, not as a module."""
     return plugin.endswith(".py") or "/" in plugin
 
 

@@ -214,12 +214,12 @@ class Experiment:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether somebody has asked for that since it was begun or resumed."""
+        """True if a stop was requested since it was begun or resumed."""
         return asked_to_stop(self.folder) is not None
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether somebody has, and not its time limit."""
+        """True if a user stopped it, not its time limit."""
         return "time_limit" not in (asked_to_stop(self.folder) or {"time_limit": None})
 
     @property
@@ -243,7 +243,7 @@ class Experiment:
 
 
 def asked_to_stop(experiment: Folder) -> dict[str, Any] | None:
-    """What is there where the experiment of a folder is to end, with the `time_limit` that was met; None: it goes on."""
+    """Read the request to stop in an experiment's folder, with the `time_limit` that was met; None: it goes on."""
     return experiment.read_json(_CANCELLED)
 
 

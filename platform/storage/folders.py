@@ -79,11 +79,11 @@ class Folder(Place):
         return label(self.name)
 
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """What some work on small files gives of each item: on a disk in turn, of an object store side by side."""
+        """Apply work on small files to each item: in turn on a disk, side by side in an object store."""
         return side_by_side(work, items) if self.local is None else [work(item) for item in items]
 
     def read_json(self, name: str) -> Any:
-        """What a JSON file holds, None where it is missing. Raises StorageError when it is not JSON."""
+        """Read a JSON file, None if it is missing. Raises StorageError if it is not JSON."""
         if (content := self.read(name)) is None:
             return None
         try:

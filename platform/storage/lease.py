@@ -68,9 +68,9 @@ class Lease:
         self._keeper: threading.Thread | None = None
 
     def take(self, wait: bool) -> bool:
-        """Whether it is ours now. `wait` outlasts the note of a holder that died.
+        """Try to take it; return whether it is ours. `wait` outlasts the note of a holder that died.
 
-        Without it there is something to wait for only where the note looks old and the store does not tell when it was written.
+        Without `wait` it waits only if the note looks old and the store does not tell when it was written.
         """
         note, version = self._look()
         if not self._is_to_be_had(note, version, wait) or not self._write(self._note(), version):
@@ -91,7 +91,7 @@ class Lease:
             self._write({"owner": None}, self._version)
 
     def is_free(self) -> bool:
-        """Whether nobody holds it now, as far as can be told at once: where the store does not tell, by this machine's clock."""
+        """Return whether nobody holds it now, judged without waiting: if the store does not tell, by this machine's clock."""
         note, _ = self._look()
         if note is None or _is_dead(note):
             return True
@@ -109,7 +109,7 @@ class Lease:
                 going = self.renew()
 
     def _is_to_be_had(self, note: Any, version: str | None, wait: bool) -> bool:
-        """Whether the note is nobody's, or is not renewed until it is."""
+        """Return whether the note is nobody's, or expires without being renewed."""
         if note is None or _is_dead(note):
             return True
         age = self._age()
@@ -124,7 +124,7 @@ class Lease:
         return True
 
     def _looks_old(self, note: Any) -> bool:
-        """Whether it is old, if its holder's clock and this machine's go alike."""
+        """Return whether the note is old, if its holder's clock and this machine's agree."""
         return note["time"] + SECONDS <= self._clock.now()
 
     def _age(self) -> float | None:

@@ -42,7 +42,7 @@ class Lock:
 
     @property
     def lost(self) -> bool:
-        """Whether somebody else has taken it since; only in an object store that can be."""
+        """True if somebody else has taken it since; only in an object store that can be."""
         return self._lease.lost
 
     def check(self) -> None:

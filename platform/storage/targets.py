@@ -13,7 +13,7 @@ from .folders import Folder
 
 
 def ending(where: str) -> str:
-    """What a file's name ends in, as `.onnx`; empty for a folder. Options of a URI are no part of the name."""
+    """Return the suffix of a file's name, as `.onnx`; empty for a folder. Options of a URI are no part of the name."""
     return Path(where.partition("?")[0] if is_remote(where) else where).suffix
 
 

@@ -80,13 +80,13 @@ class Trial:
 
     @property
     def is_settled(self) -> bool:
-        """Whether there is nothing left to do: every seed finished, or failed in a way that would come again."""
+        """True if nothing is left to do: every seed finished, or failed in a way that would recur."""
         ended = self.status
         return len(ended) == len(self.seeds) and all(e["status"] == "FINISHED" or e.get("final") for e in ended.values())
 
     @property
     def is_begun(self) -> bool:
-        """Whether a worker has had it, it has ended, or the tracking server knows of it."""
+        """True if a worker has had it, it has ended, or the tracking server knows of it."""
         return bool(self.worker or self.status or self.delivered)
 
     @property
@@ -102,7 +102,7 @@ class Trial:
 
     @property
     def choice(self) -> dict[str, Any] | None:
-        """What was chosen for it, by dotted name, in a sweep or a benchmark; None elsewhere."""
+        """Values chosen for it, by dotted name, in a sweep or a benchmark; None elsewhere."""
         return self.folder.read_json(CHOICE)
 
     @property
@@ -118,13 +118,13 @@ class Trial:
         return self.folder / "outbox" / f"seed-{seed}"
 
     def package(self, seed: int) -> Folder | None:
-        """What a seed has left to be taken away: its policy's package, or a model's; None: nothing."""
+        """Return the package that a seed has left, of its policy or of a model; None: nothing."""
         places = (self.folder / kind / f"seed-{seed}" for kind in PACKAGES)
         return next((place for place in places if place.names()), None)
 
     @property
     def delivered(self) -> dict[int, dict[str, Any]]:
-        """What the tracking server has of each seed: `run`, `step` (the newest), `status`, `model` and others."""
+        """Each seed's state at the tracking server: `run`, `step` (the newest), `status`, `model` and others."""
         return {int(seed): note for seed, note in (self.folder.read_json("delivered.json") or {}).items()}
 
     def note_delivered(self, delivered: Mapping[int, Mapping[str, Any]]) -> None:
@@ -151,7 +151,7 @@ class Trial:
 
     @property
     def goes_on_longer(self) -> bool:
-        """Whether it has done all of its steps, and would do more: a seed has finished, and not because of a limit of time."""
+        """True if it has done all of its steps and could go on: a seed has finished, and not because of a limit of time."""
         return any(about["status"] == "FINISHED" and "time_limit" not in about for about in self.status.values())
 
     def _deliver_end_anew(self) -> None:
@@ -192,7 +192,7 @@ class Trial:
 
 
 def about_trial(folder: Folder) -> Any:
-    """What its `trial.json` says; None: it is no trial."""
+    """Read a trial's `trial.json`; None: it is no trial."""
     return folder.read_json("trial.json")
 
 

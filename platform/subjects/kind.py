@@ -75,7 +75,7 @@ class Kind(Protocol):
         ...
 
     def settings_of(self, name: str) -> list[str]:
-        """What a search may vary."""
+        """List the settings that a search may vary."""
         ...
 
     def make(self, settings: Mapping[str, Any], *, seed: int, device: str | None) -> Algorithm:
@@ -97,7 +97,7 @@ class Kind(Protocol):
     def members(
         self, algorithm: Algorithm, seeds: Sequence[int], dataset: Data, place: str | Environment | None
     ) -> list[Any] | None:
-        """What trains each seed, see `worker.in_turn.Member`; None: d3ray's own learner does, seeds as a stack."""
+        """Make what trains each seed, see `worker.in_turn.Member`; None: d3ray's own learner trains them as a stack."""
         ...
 
     def write_package(

@@ -146,7 +146,7 @@ class SweepConfig(ExperimentConfig):
         return min((limit for limit in (asked, end) if limit is not None), default=None)
 
     def decided(self, end: int | None) -> dict[str, Any]:
-        """What a resumed sweep must say the same, but for `budget`, which may be raised; JSON. `end` as above."""
+        """Return what must be equal in a resumed sweep, but for `budget`, which may be raised; JSON. `end` as above."""
         searched = {
             "search": dict(self.search),
             "searcher": self.searcher.model_dump(mode="json"),

@@ -43,7 +43,7 @@ class Folders:
 
 @dataclass
 class _Member:
-    """What is known of a trial in the population: the newest look at it."""
+    """State of a trial in the population at the newest look."""
 
     step: int = 0
     score: float | None = None  # larger is better; None: it was not looked at yet
@@ -95,7 +95,7 @@ class Population(FIFOScheduler):
         self._measured.add(self._folders.of(trial).identity)
 
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
-        """As `on_trial_complete`; one that is tried again is added again."""
+        """Do as `on_trial_complete`; a trial that is tried again is added again."""
         self._measured.add(self._folders.of(trial).identity)
 
     def choose_trial_to_run(self, tune_controller: Any) -> Any:
@@ -104,7 +104,7 @@ class Population(FIFOScheduler):
         return min(waiting, key=lambda trial: self._members[trial].step, default=None)
 
     def _is_due(self, trial: Any, step: int, objective: float) -> bool:
-        """Whether a member is looked at again; then it is known by this result."""
+        """Return whether a member is to be looked at again, and if so record this result."""
         if step - self._members[trial].step < self.interval:
             return False
         self._members[trial] = _Member(step, objective if self.objective.direction == "max" else -objective)
@@ -128,7 +128,7 @@ class Population(FIFOScheduler):
         _note_newest(taker, donor, step, {name: explore(now[name], space, self.chosen, rng) for name, space in self.spaces.items()})
 
     def _fits(self, taker: Trial, donor: Trial) -> bool:
-        """Whether weights can go from one to the other: all else than coefficients is the same, and no seed of the donor failed."""
+        """Return whether weights can be copied: all but coefficients is the same, and no seed of the donor failed."""
         mine, others = (dict(trial.configuration["algorithm"]) for trial in (taker, donor))
         same = {name for name, value in mine.items() if not isinstance(value, float)}
         alike = mine.keys() == others.keys() and all(mine[name] == others[name] for name in same)

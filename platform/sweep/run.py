@@ -135,7 +135,7 @@ class Search:
 
 
 def _key(config: ExperimentConfig) -> str:
-    """What makes configurations equal: presets and defaults are written out."""
+    """Return a key that is equal for equal configurations, with presets and defaults written out."""
     return json.dumps([config.dataset_place, config.configuration()], sort_keys=True)
 
 
@@ -157,7 +157,7 @@ def run_sweep(
 
 
 def sweep_work(config: SweepConfig) -> Work:
-    """What a sweep is made of. Raises as `run_sweep` before any work."""
+    """Build the work of a sweep. Raises as `run_sweep` before any work."""
     check_place(config)
     config = with_kept_model(config)
     searcher = make_searcher(config.searcher, config.space, config, config.objective.direction)

@@ -161,7 +161,7 @@ class PBT(NoScheduler):
 
 
 def _meetings(experiment: ExperimentConfig) -> list[tuple[str, int]]:
-    """What the members of a population must have come to where they are compared."""
+    """List the intervals that must end where members of a population are compared."""
     evaluated = experiment.evaluation and experiment.evaluation.every
     every = {"checkpoint.every": experiment.checkpoint.every, "evaluation.every": evaluated}
     return [("n_steps_per_epoch", experiment.n_steps_per_epoch), *((name, steps) for name, steps in every.items() if steps)]

@@ -75,7 +75,7 @@ def make_scheduler(
 
 
 def told(chosen: NoScheduler | ASHA | Median | PBT, perturbed: Sequence[str] = ()) -> dict[str, Any]:
-    """What the config of every trial says beside its own: that decisions are to be looked for, and when a seed has failed."""
+    """Return the scheduler's part of each trial's config: whether to look for decisions, and when a seed has failed."""
     return {"heeds": chosen.name != "none", "stop_diverging": chosen.stop_diverging, "perturbed": list(perturbed)}
 
 

@@ -63,7 +63,7 @@ class SearchSpace:
 
     @property
     def is_conditional(self) -> bool:
-        """Whether some configurations have names that others have not."""
+        """True if some configurations have names that others lack."""
         return len(self.algorithms) > 1 and not all(map(_is_for_all, self.spaces))
 
     def of(self, algorithm: str | None) -> list[str]:
@@ -79,12 +79,12 @@ class SearchSpace:
         return drawn
 
     def encoded(self, configuration: Mapping[str, Any], fixed: Mapping[str, Any]) -> dict[str, int | float] | None:
-        """What is not fixed of a configuration, as libraries know it; None where some of it lies outside, as a preset may."""
+        """Encode the values that are not fixed for search libraries; None if one lies outside the space, as a preset may."""
         codes = {name: self.spaces[name].encoded(value) for name, value in configuration.items() if name not in fixed}
         return None if None in codes.values() else {name: code for name, code in codes.items() if code is not None}
 
     def grid_points(self) -> list[Configuration]:
-        """What is fixed at each point of the grid; one empty configuration where nothing is a grid."""
+        """Return the fixed values at each point of the grid; one empty configuration where nothing is a grid."""
         return list(self._combinations(lambda space: space.kind == "grid", {}))
 
     def combinations(self, fixed: Mapping[str, Any]) -> Iterator[Configuration]:
@@ -181,7 +181,7 @@ def _fields(algorithm: str) -> list[str]:
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:
-    """As `did_you_mean`, without a list of fifty names."""
+    """Do as `did_you_mean`, without a list of fifty names."""
     return did_you_mean(word, difflib.get_close_matches(word, list(known), n=1))
 
 
@@ -235,7 +235,7 @@ def _put(settings: dict[str, Any], name: str, value: Any) -> None:
 
 
 def current(config: ExperimentConfig, names: Iterable[str]) -> Configuration:
-    """What an experiment says for the names of a configuration."""
+    """Return an experiment's values for a configuration's names."""
     checked = config.sample.check_settings()
     settings = {**recorded(checked), **checked.model_dump(mode="json")}  # also by the names that settings had once
     found: Configuration = {}

@@ -68,7 +68,7 @@ class SearcherConfig(Config):
 
     @property
     def is_blind(self) -> bool:
-        """Whether what it proposes follows from the number alone, whatever came of earlier configurations."""
+        """True if proposals depend on the number alone, not on results of earlier configurations."""
         return self.name in BLIND
 
     @property
@@ -91,7 +91,7 @@ class Past:
 
 
 class Searcher(Protocol):
-    """What every searcher is: `end` is the number from which on there is nothing to propose; None: there is no end."""
+    """Interface of searchers. `end` is the number from which on there is nothing to propose; None: there is no end."""
 
     end: int | None
 
@@ -285,7 +285,7 @@ class FromRay:
             raise ConfigError(f"searcher {self._name}: {reason(error)}.") from None
 
     def suggest(self, n: int, history: Sequence[Past]) -> Configuration | None:
-        """What it says after it was led through the history: its first questions are answered with what was proposed then."""
+        """Propose after replaying the history: the first questions are answered with what was proposed then."""
         encoded = [(past, self._space.encoded(past.configuration, self._fixed)) for past in history]
         told = [(past, point) for past, point in encoded if point is not None]
         searcher = self._made(n, [point for _, point in told])

@@ -25,7 +25,7 @@ _MOST_STEPS = 1_000_000
 
 @dataclass(frozen=True)
 class Space:
-    """What a setting may be: one of some values in order, or, where `values` is None, any number from `low` to `high`."""
+    """Values of a setting: one of several in order, or, where `values` is None, any number from `low` to `high`."""
 
     kind: str
     values: Sequence[Any] | None = None
@@ -34,7 +34,7 @@ class Space:
 
     @property
     def is_choice(self) -> bool:
-        """Whether its values have no order."""
+        """True if its values have no order."""
         return self.kind in ("choice", "grid")
 
     def at(self, u: float) -> Any:

@@ -77,7 +77,7 @@ def _migrate(database: Path) -> None:
 
 
 def _unsynced(connection: Any, _: object) -> None:
-    """What is half made when the power goes is made again: only the finished one has to be on the disk."""
+    """Turn off syncing: after a power cut the work is done anew, and only the finished file has to be on the disk."""
     connection.execute("PRAGMA synchronous=off")
 
 

@@ -187,7 +187,7 @@ def _parent(tracking: Tracking, experiment: Experiment) -> str:
 
 
 def _deliver_trial(tracking: Tracking, experiment: Experiment, trial: Trial, parent: str, overall: Status) -> bool:
-    """What is missing of a trial; whether it has ended, and the rest of its configuration may be looked at."""
+    """Deliver what is missing of a trial; return whether it has ended, so that the rest of its configuration may be looked at."""
     ended, delivered = trial.status, trial.delivered  # statuses first: what ended committed its last metrics before
     worker = trial.worker or {}
     if len(ended) == len(trial.seeds) and all(_is_done(tracking, parent, delivered.get(s), ended[s], worker) for s in trial.seeds):
@@ -244,7 +244,7 @@ def _with_objective(experiment: Experiment, found: list[Line]) -> list[Line]:
 def _is_done(
     tracking: Tracking, parent: str, note: Mapping[str, Any] | None, about: Mapping[str, Any], worker: Mapping[str, Any]
 ) -> bool:
-    """Whether the note of a seed that ended says that all of its newest attempt is there."""
+    """Return whether the note of a seed that ended says that all of its newest attempt is there."""
     if note is None or not _is_here(tracking, note) or not tracking.believes(parent, note["run"]):
         return False
     said, ended = (note["status"], note.get("reason", "")), (about["status"], about.get("reason", ""))
@@ -252,7 +252,7 @@ def _is_done(
 
 
 def _is_here(tracking: Tracking, note: Mapping[str, Any]) -> bool:
-    """Whether what is noted of a seed is noted of the server in use."""
+    """Return whether a seed's note is about the server in use."""
     return "uri" in note and shown(note) == tracking.place["uri"]
 
 

@@ -28,7 +28,7 @@ _NO_SETTINGS = ("seed", "seeds", "dataset")  # parameters that say what a run is
 
 
 def lines_of(client: Any, run_id: str, names: Iterable[str]) -> list[Line]:
-    """What a run measured, by step; of several values at a step the one that was logged first."""
+    """Read a run's metrics, by step; of several values at a step the one that was logged first."""
     points: dict[str, dict[int, float]] = {}
     for name in names:
         for point in sorted(client.get_metric_history(run_id, name), key=lambda one: (one.step, one.timestamp)):
@@ -42,7 +42,7 @@ def status_of(run: Any) -> Status:
 
 
 def data_of(run: Any) -> dict[str, Any]:
-    """What a run's input says of its data: `n_transitions`, `n_episodes`, `environment`, and perhaps `return_mean`."""
+    """Read a run's data description: `n_transitions`, `n_episodes`, `environment`, and perhaps `return_mean`."""
     inputs = run.inputs.dataset_inputs if run.inputs else []
     return json_tag(inputs[0].dataset.profile) if inputs else {}
 
@@ -72,7 +72,7 @@ def seed_run(run: Any, seed: int, n_steps: int | None, lines: Sequence[Line]) ->
 
 
 def is_run(source: str) -> bool:
-    """Whether a text names a run of MLflow, or a registered model, which a run has made."""
+    """Return whether a text names an MLflow run, or a registered model, which a run has made."""
     return source.startswith("runs:") or is_registered(source)
 
 

@@ -80,7 +80,7 @@ class MetricFiles:
             self._upto[key] = after
 
     def _rendered(self, trial: Trial, seed: int, found: Sequence[Line], *, first: bool) -> dict[str, bytes]:
-        """What lines add to each file, by its path below the experiment's folder."""
+        """Render what lines add to each file, by its path below the experiment's folder."""
         parts: dict[str, list[bytes]] = {}
         every = int(trial.configuration.get("n_steps_per_epoch", 1))
         for kind in self._kinds:

@@ -147,7 +147,7 @@ def _save(package: Path, folder: Path, kind: str) -> None:
 
 
 def _version_tags(trial: Trial, seed: int, about: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, str]:
-    """What a version says of itself: how it was scored, so that `d3ray evaluate` can be asked for the same, and the data's return.
+    """Return a version's tags: how it was scored, so that `d3ray evaluate` can do the same, and the data's return.
 
     Episodes are drawn by the policy's own gradient step, `record`'s, which after an exploit is not the logging step.
     """

@@ -23,12 +23,12 @@ FILE = "tracking.json"
 
 
 def recorded_place(storage: str, name: str) -> dict[str, Any]:
-    """What an experiment's `tracking.json` says; empty where there is none. Raises StorageError."""
+    """Read an experiment's `tracking.json`; empty if there is none. Raises StorageError."""
     return (Folder(storage) / name).read_json(FILE) or {}
 
 
 def is_at(note: Mapping[str, Any], place: Mapping[str, Any]) -> bool:
-    """Whether the runs of which a `tracking.json` tells are at a place, or have none yet."""
+    """Return whether the runs in a `tracking.json` are at a place, or do not exist yet."""
     if "uri" not in note:
         return True
     here = (note.get("in_storage") and place["in_storage"]) or shown(note) == place["uri"]

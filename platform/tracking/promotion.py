@@ -73,7 +73,7 @@ def promote(
 
 
 def _without_playing(client: Any, model: Any, candidate: str, champion: str | None, tags: Mapping[str, str]) -> Promotion | None:
-    """What needs no episodes: of a champion, of a model of the dynamics, or where nothing could be compared."""
+    """Decide on a champion, a model of the dynamics, or where nothing can be compared; None: has to be played."""
     name = model.name
     if candidate == champion:
         found = passed_by(candidate, tags) or Promotion(passed=True, why="")
@@ -90,7 +90,7 @@ def _without_playing(client: Any, model: Any, candidate: str, champion: str | No
 
 
 def _of_model(client: Any, model: Any, candidate: str, champion: str | None) -> Promotion:
-    """The same of a model of the dynamics, which plays nothing: by its error on what it held out."""
+    """Decide on a model of the dynamics, which plays nothing, by its error on what it held out."""
 
     def told(version: str, tag: str) -> float:
         return float(client.get_model_version(model.name, version).tags.get(tag, "nan"))
@@ -136,7 +136,7 @@ def rollback(name: str, *, tracking: str | None = None, storage: str = "./d3ray_
 def _play(
     uri: str, name: str, version: str, environment: Environment | None, episodes: int, seed: int
 ) -> tuple[Evidence, Environment]:
-    """What a version returns, and where it played."""
+    """Play a version; return the evidence and where it played."""
     with registered_package(f"models:/{name}/{version}", uri) as package:
         policy = read_package(package)
     if environment is None:

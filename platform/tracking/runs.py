@@ -94,7 +94,7 @@ def check_tracking(storage: str, nodes: int = 1) -> None:
 
 
 def is_reached(storage: str) -> bool:
-    """Whether `Tracking.open` would find what it looks for, as far as that can be said without it (imports: seconds).
+    """Return whether `Tracking.open` would reach its server, as far as can be told without it (imports: seconds).
 
     A local database is made where there is none. Raises StorageError: it cannot be.
     """
@@ -288,7 +288,7 @@ class Tracking:
         self._trusted.add(parent)
 
     def believes(self, parent: str, run_id: str) -> bool:
-        """Whether a run of which a folder says that it is there needs no look-up."""
+        """Return whether a run noted in a folder can be trusted to exist."""
         return parent in self._trusted and run_id not in self._gone
 
     def forget_deleted(self, keys: Iterable[str]) -> bool:
@@ -358,7 +358,7 @@ def _absolute(uri: str) -> str:
 
 
 def _cause(error: BaseException | None) -> str:
-    """What went wrong, in a few words: libraries wrap it in whole paragraphs."""
+    """Shorten an error to a few words: libraries wrap it in whole paragraphs."""
     text = str(error).strip()
     if found := re.search(r"\[Errno -?\d+\] ([^:'\")]+)", text):  # what a transport says last, deep in brackets
         return found[1].lower()

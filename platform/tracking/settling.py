@@ -35,7 +35,7 @@ def settle(storage: str, tracking: Tracking) -> list[str]:
 
 
 def _passing_over(look: Callable[[Folder], T], folder: Folder) -> T | None:
-    """What a look at an experiment gives; None, and a line in the log, where it is in trouble."""
+    """Look at an experiment; on trouble return None, and log a warning."""
     try:
         return look(folder)
     except Exception as error:  # of another experiment, perhaps another user's: not what this command is about
@@ -56,7 +56,7 @@ def _unsaid(folder: Folder) -> Experiment | None:
 
 
 def _settle(folder: Folder, tracking: Tracking) -> bool:
-    """Whether an experiment was to be settled, and is now."""
+    """Settle an experiment if it is to be; return whether it is now."""
     experiment = Experiment(folder)
     status, note = experiment.state["status"], folder.read_json(FILE) or {}
     if not is_at(note, tracking.place):

@@ -79,7 +79,7 @@ def _table(configuration: Mapping[str, Any], which: str) -> dict[str, Any]:
 
 
 def _curves(table: Mapping[str, Any], configuration: Mapping[str, Any]) -> dict[str, Any]:
-    """The same runs as curves, a line and its range for each value of what was searched, else for each algorithm."""
+    """Turn the table of runs into curves, a line and its range for each value of what was searched, else for each algorithm."""
     metric, groups = objective_of(configuration).metric, (_searched(configuration) or ["algorithm"])[:_GROUPS]
     chart = {"metricSectionId": "d3ray", "deleted": False, "isGenerated": False, "runsCountToCompare": 100, "metricKey": metric}
     line = {

@@ -77,7 +77,7 @@ def show(site: At, request: Request) -> Response:
 
 
 def _said(site: Site, names: Sequence[str]) -> list[str]:
-    """Whether the differences are shown; nothing where there is nothing to compare yet."""
+    """Return the verdicts; empty if there is nothing to compare yet."""
     try:
         return d3ray.verdicts(names, storage=site.storage) if names else []
     except (ConfigError, DataError):

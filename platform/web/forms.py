@@ -49,7 +49,7 @@ class Field:
 
     @property
     def is_changed(self) -> bool:
-        """Whether it differs from where it starts, itself or in what it holds."""
+        """True if it or a field within it differs from its start."""
         return self.text != self.start_text or any(child.is_changed for child in self.children)
 
 

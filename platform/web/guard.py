@@ -134,7 +134,7 @@ class Guard:
 
 
 def _by_default(host: str) -> list[str]:
-    """What browsers call a name whose port is a scheme's own: without it."""
+    """Return a host without its port if that is 80 or 443, else none."""
     name, _, port = host.rpartition(":")
     return [name] if port in ("80", "443") else []
 

@@ -30,7 +30,7 @@ class LongWork:
         self._asked = Counter[tuple[str, str]]()
 
     async def done(self, request: Request, kind: str, what: Hashable, work: Callable[[], T]) -> T:
-        """What comes of it. Raises HTTPException: whoever asks has asked for too much already, or all together have.
+        """Return the result of `work`. Raises HTTPException: too many requests by this client, or in total.
 
         Args:
             request: Who asks.

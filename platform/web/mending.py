@@ -49,7 +49,7 @@ _ALGORITHMS: Mapping[str, str] = {  # that learn from such data as they are
 
 
 def training(finding: Finding, dataset: str) -> tuple[str, str] | None:
-    """What a button says that leads to the form of a new experiment, and the form's query; None: training mends nothing."""
+    """Return the label and form query of a button that trains with a remedy; None: training is no remedy."""
     if (algorithm := _ALGORITHMS.get(finding.name)) is not None:
         return f"Train {algorithm} on it", urlencode({"dataset": dataset, "algorithm": algorithm})
     if not finding.settings:
@@ -59,5 +59,5 @@ def training(finding: Finding, dataset: str) -> tuple[str, str] | None:
 
 
 def todo(finding: Finding) -> str:
-    """What to do, and where; empty where a button does it."""
+    """Say what to do and where; empty if a button does it."""
     return "" if finding.mends else TODO.get(finding.name, "")

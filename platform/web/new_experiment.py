@@ -68,7 +68,7 @@ _LOGARITHMIC = 50  # times that the end of a range is larger than its beginning,
 
 
 class MistypedError(ConfigError):
-    """What cannot be read in a form.
+    """Report unreadable form fields.
 
     Args:
         wrong: Sentences by field.
@@ -89,7 +89,7 @@ def shown(
     advised: bool = False,
     looks: Future[Inspected] | None = None,
 ) -> dict[str, Any]:
-    """What the page of a new experiment shows.
+    """Return the new-experiment page's data.
 
     Args:
         site: The page.
@@ -145,7 +145,7 @@ def shown(
 
 
 def _doctor(looks: Future[Inspected]) -> tuple[Inspected | None, bool]:
-    """What the doctor finds in a dataset, and whether it is still looking: one that is damaged has no advice, and has a form."""
+    """Return the doctor's result, and True while it still looks; a damaged dataset gives None, and still has a form."""
     try:
         return (looks.result(), False) if looks.done() else (None, True)
     except D3rayError:
@@ -255,7 +255,7 @@ def spelled(space: Mapping[str, Any]) -> str:
 
 
 def from_yaml(site: Site, text: str) -> dict[str, Any]:
-    """What the page of a new experiment shows of a config that somebody pasted.
+    """Return the new-experiment page's data for a config that somebody pasted.
 
     Raises ConfigError: it is no config, or says what is not a form's to say.
     """
@@ -272,7 +272,7 @@ def from_yaml(site: Site, text: str) -> dict[str, Any]:
 
 
 def from_config(site: Site, config: Mapping[str, Any]) -> dict[str, Any]:
-    """What the page of a new experiment shows of a config, and under `lost` what it has no field for.
+    """Return the new-experiment page's data for a config, and under `lost` settings without a field.
 
     Raises ConfigError: it cannot be used, or its algorithm does not learn from its dataset.
     """
@@ -311,7 +311,7 @@ def _at_field(setting: str, sentence: str) -> tuple[str, str]:
 
 
 def planned(site: Site, said: list[tuple[str, str]]) -> dict[str, Any]:
-    """What would run, and what is wrong with it, a sentence each by its setting."""
+    """Return what would run, and its problems, a sentence each by setting."""
     try:
         job, config = config_of(site, said)
         wrong = [_at_field(one.setting, one.sentence) for one in d3ray.problems(config, job=job)]
@@ -339,7 +339,7 @@ def _dataset_folder(site: Site, name: str) -> str:
 
 
 def dataset_name(site: Site, place: str | None) -> str:
-    """What the page calls a dataset of a config; empty: it shows none such."""
+    """Return the page's name of a config's dataset; empty: it has none."""
     if place is None:
         return ""
     last, known = place.rstrip("/").rpartition("/")[2], site.watch.datasets()
@@ -348,7 +348,7 @@ def dataset_name(site: Site, place: str | None) -> str:
 
 
 def top_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What a config that was checked has in the fields beside its algorithm's."""
+    """Return the page's fields, except the algorithm's, for a checked config."""
     evaluation, resources = config.get("evaluation") or {}, config.get("resources") or {}
     environment = evaluation.get("environment") or ""
     return {

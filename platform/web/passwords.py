@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class LaterError(ConfigError):
-    """What is to be asked for again after so many `seconds`; `status` is the answer's."""
+    """Tell the client to retry after `seconds`; `status` is the response's."""
 
     def __init__(self, sentence: str, status: int, seconds: float) -> None:
         super().__init__(sentence)
@@ -60,7 +60,7 @@ class Passwords:
         return self._hasher.hash(password)
 
     def is_right(self, password: str, hashed: str | None) -> bool:
-        """Whether it is the hash's password: never without a hash, which takes as long."""
+        """Check a password against its hash; without one, return False after as long."""
         from argon2.exceptions import VerifyMismatchError
 
         try:

@@ -127,7 +127,7 @@ class Records:
     # ---- projects
 
     def add_project(self, name: str) -> bool:
-        """Whether it is new."""
+        """Tell if it is new."""
         return self._run("insert or ignore into project values (?, ?)", name, time.time()) > 0
 
     def delete_project(self, name: str) -> None:

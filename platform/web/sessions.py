@@ -23,7 +23,6 @@ class Person:
     role: Role
 
     def may_as(self, role: Role) -> bool:
-        """Whether this person may do what those of a role may."""
         roles = get_args(Role)
         return roles.index(self.role) >= roles.index(role)
 
@@ -69,6 +68,6 @@ class Sessions:
         answer.delete_cookie(self._cookie, path=self._path)
 
     def _hashes(self, token: str) -> tuple[str, str]:
-        """What is kept of it if it is somebody's with an account, and if it is the owner's, which ends with the link."""
+        """Return a token's hashes for account holders and for the owner; the owner's expires with the link."""
         others, owners = (hashlib.sha256(f"{link}{token}".encode()).hexdigest() for link in ("", self._link))
         return others, owners

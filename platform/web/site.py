@@ -35,7 +35,7 @@ _MOST_FIELDS = 1000
 
 @dataclass(frozen=True)
 class Site:
-    """What the page is about, and where it keeps what."""
+    """Hold the page's data locations and settings."""
 
     home: Path  # folder of the page's own: records, uploads, files that became datasets
     datasets: str  # folder of datasets
@@ -151,7 +151,7 @@ def as_cell(value: Any) -> Any:
 
 
 async def form(request: Request) -> list[tuple[str, str]]:
-    """What a form says, in its order. Raises ConfigError: it is too large."""
+    """Read a form's fields in order. Raises ConfigError: it is too large."""
     body = b""
     async for chunk in request.stream():
         body += chunk

@@ -89,7 +89,7 @@ class Uploads:
 
     @contextmanager
     def alone(self, id: str) -> Generator[bool]:
-        """Whether nobody else goes on with it; within, nobody else can."""
+        """Lock an upload; yields False if it is already locked."""
         mine = id not in self._written
         self._written.add(id)
         try:

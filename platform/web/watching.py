@@ -21,7 +21,7 @@ ROWS_SECONDS = 1.0
 
 
 class Watch:
-    """What is read of the experiments of a storage and of datasets, shared by all who look at once."""
+    """Cache what is read of a storage's experiments and of datasets, for all concurrent viewers."""
 
     def __init__(self, storage: str, address: str | None, datasets: str, beside: str | None = None) -> None:
         self._storage, self._address, self._datasets, self._beside = storage, address, datasets, beside
@@ -61,7 +61,7 @@ class Watch:
         return d3ray.datasets.open(name, folder=self._datasets, experiments=self._experiments(), beside=self._beside)
 
     def inspected(self, name: str) -> Future[Inspected]:
-        """What the doctor finds in a dataset, through which it looks once; DataError, where it cannot be read.
+        """Run the doctor once on a dataset; the Future raises DataError if it cannot be read.
 
         Raises ConfigError: there is no such dataset.
         """
@@ -109,7 +109,7 @@ class Watch:
         return self._read("rows", name, ROWS_SECONDS, read)
 
     def verdicts(self, name: str) -> list[str]:
-        """Whether a sweep's best configuration differs from the next one: read anew once another trial has ended."""
+        """Compare a sweep's best configuration with the next one, again once another trial has finished."""
         now, key = self.status(name), ("verdicts", name)
         ended = (now.created, [(trial.identity, trial.step) for trial in now.trials if trial.state == "FINISHED"])
         with self._lock:

@@ -132,7 +132,7 @@ class ActorsDiedError(D3rayError, RuntimeError):
 
 
 def _told(reference: Any) -> Any:
-    """What a task gave; what it raised as it was raised there, without Ray's frame."""
+    """Return a task's result, or raise its error as it was raised there, without Ray's frame."""
     import ray
     from ray.exceptions import RayTaskError
 

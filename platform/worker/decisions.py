@@ -29,7 +29,7 @@ from ..storage.trials import Trial
 
 
 class Result(NamedTuple):
-    """What a trial's seeds had come to at one step."""
+    """Result of a trial's seeds at one step."""
 
     time: int  # milliseconds since 1970
     step: int
@@ -94,7 +94,7 @@ def _keep(trial: Trial, exploit: Exploit) -> None:
 
 
 def _link(file: Path, other: Path) -> None:
-    """The same file under another name, or a copy where the file system has no links."""
+    """Link the file under another name, or copy it where the file system has no links."""
     try:
         os.link(file, other)
     except FileNotFoundError:
@@ -130,7 +130,7 @@ def forget_donated(trial: Trial) -> None:
 
 
 def results(trial: Trial, objective: Objective) -> list[Result]:
-    """What a trial has committed so far, as its scheduler saw it; steps at which the objective was not measured are left out."""
+    """Return a trial's results so far, as its scheduler saw them; steps at which the objective was not measured are left out."""
     rows: dict[int, dict[int, dict[str, float]]] = defaultdict(dict)
     times: dict[int, int] = defaultdict(int)
     failed: dict[int, int] = {}

@@ -15,14 +15,14 @@ from ..places import Data
 
 
 class Member(Protocol):
-    """What trains one seed, and holds whatever it needs for it."""
+    """Trains one seed, and holds whatever it needs for it."""
 
     @property
     def step(self) -> int: ...
 
     @property
     def warned(self) -> Mapping[int, str]:
-        """What its metrics give cause to doubt, by seed."""
+        """Warnings on its metrics, by seed."""
         ...
 
     @property
@@ -53,7 +53,7 @@ class InTurn:
 
     @property
     def fit_(self) -> Any:
-        """What a trial asks of a fit: what its metrics give cause to doubt, by seed. There is none before a step is done."""
+        """Stand-in for a fit, with warnings on metrics, by seed. Raises AttributeError before the first step."""
         if not self.step:
             raise AttributeError("fit_")
         warned = {seed: said for member in self.members for seed, said in member.warned.items()}

@@ -40,7 +40,7 @@ class OnlineMember:
 
     @property
     def warned(self) -> Mapping[int, str]:
-        """What its metrics give cause to doubt, by seed."""
+        """Warnings on its metrics, by seed."""
         return self.trained.fit_.divergence.warned
 
     @property

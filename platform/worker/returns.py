@@ -95,7 +95,7 @@ class Returns:
 
 
 class _HangsError(Exception):
-    """What a thread was given took longer than was waited for."""
+    """Work in a thread took longer than its timeout."""
 
 
 class _Thread:
@@ -106,7 +106,7 @@ class _Thread:
         threading.Thread(target=self._serve, name="d3ray evaluation", daemon=True).start()
 
     def run(self, work: Callable[[], Any], timeout: float | None) -> Any:
-        """What `work` gives, or raises. Raises _HangsError where it takes longer than so many seconds."""
+        """Return or raise what `work` does. Raises _HangsError if it takes longer than `timeout` seconds."""
         context, found = contextvars.copy_context(), Future[Any]()
         self._asked.put((lambda: context.run(work), found))
         try:

@@ -34,7 +34,7 @@ def make_subject(
     actor_cpu: float = 1.0,
     plugins: Sequence[str] = (),
 ) -> Subject:
-    """What a trial trains: the algorithm of one seed, or several seeds: as a stack, or in turn. Raises ConfigError."""
+    """Make what a trial trains: the algorithm of one seed, or several seeds: as a stack, or in turn. Raises ConfigError."""
     first = make_algorithm(choice, seed=seeds[0], device=device)
     place = learns_in(first, dataset, evaluation, online)
     members = kind_of(first.name).members(first, seeds, dataset, place)
@@ -84,7 +84,7 @@ def check_data(
 
 
 def leaves(algorithm: Algorithm) -> Package | None:
-    """What it leaves to be taken away, a policy or a model of the dynamics; None where it values another's policy."""
+    """Return what it leaves to package, a policy or a model of the dynamics; None if it values another's policy."""
     if algorithm.acts():
         return "policy"
     return "model" if algorithm.models_dynamics else None

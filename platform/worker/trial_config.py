@@ -19,7 +19,7 @@ _SHARE = "resources.json"  # of a trial's folder
 
 
 class TrialConfig(Config):
-    """What a worker is told. A user's own Tuner gives the first seven; the driver of `d3ray train` all of them."""
+    """Config of a worker. A user's own Tuner gives the first seven fields; the driver of `d3ray train` all of them."""
 
     dataset: str = Field(description="dataset folder, URI or catalog name")
     algorithm: dict[str, Any] = Field(description="name, preset and settings")
@@ -49,7 +49,7 @@ class TrialConfig(Config):
 
 
 def trial_config(config: ExperimentConfig, trial: Trial) -> dict[str, Any]:
-    """What the worker of a trial is told: JSON, without credentials. What decides the trial's results its folder says."""
+    """Build the config of a trial's worker: JSON, without credentials. The trial's folder holds what decides its results."""
     decided, gpu, needed = trial.configuration, config.resources.gpu, trial.folder.read_json(_SHARE)
     if needed is not None:
         gpu = max(float(gpu), needed["gpu"])
@@ -85,7 +85,7 @@ def note_share(trial: Trial, gpu: float) -> None:
 
 
 def program(config: Mapping[str, Any]) -> str:
-    """What decides how long a trial's updates take: all that its worker is told but coefficients, seeds and places."""
+    """Return a key of what decides how long updates take: all of the worker's config but coefficients, seeds and places."""
     algorithm = {name: value for name, value in config["algorithm"].items() if not isinstance(value, float)}
     others = ("folder", "n_steps", "plugins", "objective", "time_limit")
     kept = {name: value for name, value in config.items() if name not in others}
@@ -102,7 +102,7 @@ def too_little(gpu: str, n_seeds: int, algorithm: Mapping[str, Any], lacking: st
 
 
 def what_to_lower(n_seeds: int, algorithm: Mapping[str, Any], stack: str = "seeds_per_trial", *, networks: bool = False) -> str:
-    """What a user may lower where a trial runs out of memory: `stack` says how many seeds it has.
+    """Say what to lower if a trial runs out of memory: `stack` names the setting of its number of seeds.
 
     `networks`: whether its networks alone do not fit, whatever the batch.
     """

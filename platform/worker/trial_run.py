@@ -133,7 +133,7 @@ class TrialRun:
 
     @property
     def done(self) -> bool:
-        """Whether there is nothing left to train."""
+        """True if nothing is left to train."""
         all_failed = len(self.failed) == len(self.config.seeds)
         return self.step >= self.config.n_steps or all_failed or self.stopped is not None
 
@@ -216,14 +216,14 @@ class TrialRun:
             pass
 
     def _split(self) -> tuple[Any, Any]:
-        """What is trained on, and what is held out, if something is."""
+        """Split the data into training and held-out parts, the latter None if there is none."""
         train = cast("Any", self.dataset)
         if self.config.evaluation is None or not self.config.evaluation.holdout:
             return train, None
         return train.split(self.config.evaluation.holdout, seed=0)  # the same for every seed, so that seeds compare
 
     def prepare(self) -> tuple[Any, dict[str, Every]]:
-        """What is trained on, and the evaluators by name."""
+        """Return the training data, and the evaluators by name."""
         config, found = self.config.evaluation, dict[str, Every]()
         train, test = self._split()
         if config is None:
@@ -259,7 +259,7 @@ class TrialRun:
             self.writer.keep_best(seed, tensors, {**meta, **about})
 
     def _measured_all(self) -> bool:
-        """Whether every metric of the trial has come at least once."""
+        """Return whether every metric of the trial was measured once."""
         every = self.config.evaluation and self.config.evaluation.every
         return self.done or every is None or self.step >= every
 

@@ -38,9 +38,9 @@ def is_hdf5(path: Path) -> bool:
 
 
 def node(group: h5py.Group, name: str) -> h5py.Group | h5py.Dataset | None:
-    """What is of that name, or None where there is nothing. Links within the file are followed, one by one.
+    """Return the object of that name, or None if there is none. Links within the file are followed, one by one.
 
-    What lies in another file, which one from elsewhere has no business to name, is refused and not opened.
+    Links to other files, which an untrusted file has no business to name, are refused and not opened.
     """
     here: Any = group
     ahead, followed = _steps(name), 0

@@ -257,7 +257,7 @@ def _read_metadata(path: Path) -> Json:
 
 
 class _Found:
-    """What the episodes read so far hold."""
+    """Contents of the episodes read so far."""
 
     def __init__(self, spaces: dict[str, Json], unlike: frozenset[str], short: Short) -> None:
         self.spaces, self.unlike = spaces, unlike

@@ -70,7 +70,7 @@ def _group(file: h5py.File, number: int) -> h5py.Group:
 
 @dataclass(frozen=True)
 class Outline:
-    """What headers say of an episode: the rows of its arrays, and the shape of an entry of its infos, both by place."""
+    """Rows of an episode's arrays and entry shapes of its infos, both by place, as its headers give them."""
 
     rows: dict[str, int]
     infos: dict[str, tuple[int, ...]]

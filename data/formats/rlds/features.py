@@ -86,7 +86,7 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Features:
-    """What a dataset's records hold."""
+    """Features of a dataset's records."""
 
     leaves: Mapping[str, Leaf]  # numbers, by name
     others: tuple[str, ...]  # text, video, nested sequences

@@ -26,7 +26,7 @@ _NAME = re.compile(r"-([^-]+)\.tfrecord(?:-(\d+)-of-(\d+))?")
 
 @dataclass(frozen=True)
 class Shard:
-    """What a file's name says: its split, and that it is the k-th file (from 0) of n; None where it says no more than the split."""
+    """Split of a file by its name, and that it is the k-th file (from 0) of n; both None where the name has only the split."""
 
     split: str
     k: int | None

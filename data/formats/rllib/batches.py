@@ -33,7 +33,7 @@ REQUIRED = ("observations", "actions", "rewards", "terminated")
 
 
 def unpack(source: str, value: Any) -> Any:
-    """What RLlib packed as text (base64 of LZ4 of a pickle), or `value` itself where it is not text.
+    """Unpack what RLlib packed as text (base64 of LZ4 of a pickle); return `value` itself if it is not text.
 
     The pickle is read by `restricted_pickle`: arrays and plain containers come out, anything else is refused.
     """

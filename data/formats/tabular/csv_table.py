@@ -28,7 +28,7 @@ CALLED = {name: name for name in NAMES}  # what errors call columns
 
 @dataclass(frozen=True)
 class _Layout:
-    """What the header says."""
+    """Layout given by the header."""
 
     names: list[str]  # of all columns, usual ones where they are known
     separator: str

@@ -112,7 +112,7 @@ def _steps(path: Path) -> Array:
 
 @dataclass(frozen=True)
 class _Layout:
-    """What the schema says."""
+    """Layout given by the schema."""
 
     columns: dict[str, list[str]]  # what the file calls the columns that each of d3ray's words is put together of
     called: dict[str, str]  # what errors call the words of `NAMES`

@@ -74,7 +74,7 @@ def _guess(name: str, values: Sequence[str], taken: set[str], wanted: Sequence[s
 
 
 def renames(roles: Mapping[str, str]) -> dict[str, str]:
-    """What an importer's `rename` says: the role of each column of a table, empty where it is what its name says.
+    """Make an importer's `rename` of the role of each column of a table, empty where its name already says it.
 
     Entries of a vector are numbered in the order of the columns, after those that the file numbers itself.
     """

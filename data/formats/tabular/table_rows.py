@@ -172,10 +172,10 @@ def _comes_back(source: str, names: Sequence[Any], code: Array) -> DataError:
 
 
 def go_over_files(files: Sequence[Path], episodes: Callable[[Path], Ids | None], steps: Callable[[Path], Array]) -> bool:
-    """Whether files are one table, since rows of an episode lie in several of them: their steps go on from file to file.
+    """Return whether files are one table because an episode's rows span several: its steps continue from file to file.
 
-    Files that number their episodes anew, each of them whole, are tables of their own. `episodes` gives those of a file, None where
-    it does not have both ids and steps; `steps` [N] are read only where an id is in several files.
+    Files that each number their own, whole episodes anew are separate tables. `episodes` gives a file's ids, None if it lacks ids
+    or steps; `steps` [N] are read only where an id is in several files.
     """
     numbers: dict[Any, int] = {}
     n_names = 0

@@ -43,7 +43,7 @@ KINDS = re.compile(r"[?biufcSU]\d*|b1")  # type codes of numbers, booleans and t
 
 
 class RefusedError(Exception):
-    """What is wrong, as the end of a sentence that begins with the file's name. Raised by what stands for a name."""
+    """Reason for refusal, as the end of a sentence that begins with the file's name. Raised by stand-ins for names."""
 
 
 class KeptObject:
@@ -67,7 +67,7 @@ class KeptObject:
 
 
 def load(path: Path | str, *, max_bytes: int = MAX_BYTES, names: Names | None = None) -> Any:
-    """What the pickle in a file holds: arrays, Python's numbers, text, bytes, None, and lists, tuples, dicts and sets of these.
+    """Read a pickle of arrays, Python's numbers, text, bytes, None, and lists, tuples, dicts and sets of these from a file.
 
     Sets and bytearrays are read where pickle writes them without naming a class: since protocol 4 and 5. NumPy scalars come back
     as Python's numbers. Arrays may be views of the file's bytes and then are read-only. Memory stays within a small multiple of the
@@ -83,10 +83,10 @@ def load(path: Path | str, *, max_bytes: int = MAX_BYTES, names: Names | None = 
 
 
 def loads(data: bytes, *, source: str = "the pickle", names: Names | None = None, persistent: Persistent | None = None) -> Any:
-    """The same for bytes.
+    """Read a pickle from bytes, as `load`.
 
-    `names` are further ones that may stand in it, and what is called in the place of each; with `KeptObject` for one of them,
-    arrays of objects are lists. `persistent` is what a reference to something outside the pickle becomes; None: there may be none.
+    `names` are further ones that it may contain, each with what is called in its place; if `KeptObject` is one of these,
+    arrays of objects are lists. `persistent` resolves a reference to something outside the pickle; None: there may be none.
     """
     try:
         more = {"NEWOBJ"} if _keeps_objects(names or {}) else set[str]()
@@ -142,7 +142,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 class _Name:
-    """What a name in the pickle stands for. It may be called and nothing else: no attribute of it can be set by a BUILD."""
+    """Stand-in for a name in the pickle. It may only be called: a BUILD cannot set attributes of it."""
 
     __slots__ = ("stands_for",)
 

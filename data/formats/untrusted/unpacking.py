@@ -31,7 +31,7 @@ _Stream = io.BufferedIOBase | IO[bytes]
 
 
 class Unpacking:
-    """What has been made of some files so far, and may be in all."""
+    """Bytes unpacked from some files so far, and their limit."""
 
     def __init__(self) -> None:
         self._stored: dict[str, int] = {}  # bytes by file
