@@ -20,7 +20,7 @@ _MOST = 3  # presets that are named where the runs have the settings of several
 
 @dataclass(frozen=True)
 class Preset:
-    """Hold the preset nearest a cell's settings."""
+    """The preset nearest a cell's settings."""
 
     name: str  # "defaults" without a preset; empty where the algorithm does not come with d3ray
     source: str

@@ -45,7 +45,7 @@ Address = Annotated[str, _matching(r"[^\s'\"\\$`]+", "it has no spaces, quotes, 
 
 
 class Aws(Config):
-    """Hold AWS's own options. The instance type determines a node's CPUs, GPUs and memory."""
+    """AWS's own options. The instance type determines a node's CPUs, GPUs and memory."""
 
     region: Word = setting("us-west-2", "where the data is")
     zones: tuple[Word, ...] = setting((), "availability zones that workers may come from; empty: a and b of the region")
@@ -56,7 +56,7 @@ class Aws(Config):
 
 
 class Kubernetes(Config):
-    """Hold Kubernetes's own options."""
+    """Kubernetes's own options."""
 
     namespace: Name = setting("default", "where everything is made")
     account: Mapping[str, str] = setting(
@@ -79,7 +79,7 @@ class Kubernetes(Config):
 
 
 class Slurm(Config):
-    """Hold Slurm's own options."""
+    """Slurm's own options."""
 
     partition: Word | None = setting(None, "of the nodes; null: the site's default")
     account: Word | None = setting(None, "that is charged; null: yours by default")

@@ -25,7 +25,7 @@ class NodeType:
 
 @dataclass(frozen=True)
 class Growth:
-    """Hold the autoscaler's limits."""
+    """The autoscaler's limits."""
 
     types: tuple[NodeType, ...]
     most: int  # workers at a time, of all types together

@@ -47,7 +47,7 @@ _STARTS = ("head_start_ray_commands", "worker_start_ray_commands")
 
 @dataclass(frozen=True)
 class Staged:
-    """Hold a cluster file's simulated part.
+    """A cluster file's simulated part.
 
     Attributes:
         workers: By the name of a node type, what each of its nodes has and how many there are at least and at most.

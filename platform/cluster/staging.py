@@ -36,7 +36,7 @@ LOAD_SECRETS = f"{__name__}.load_secrets"
 
 @dataclass(frozen=True)
 class Cargo:
-    """Hold files sent with a job."""
+    """Files sent with a job."""
 
     modules: tuple[Path, ...]  # packages: folders
     working_dir: Path | None = None

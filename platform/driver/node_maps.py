@@ -31,7 +31,7 @@ _SECONDS = 1.0  # between two reports of a node that builds
 
 @dataclass(frozen=True)
 class NodeMap:
-    """Map on one node."""
+    """A node's memory-mapped copy of a dataset."""
 
     node: str  # Ray's id of the node
     address: str  # where it is, as Ray names it

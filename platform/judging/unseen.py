@@ -14,7 +14,7 @@ KEPT = "judged-data"  # in the storage
 
 
 class Judged(NamedTuple):
-    """Hold the data to judge by."""
+    """The data to judge by."""
 
     dataset: Dataset  # all episodes, or those that training kept back
     place: str  # where they lie

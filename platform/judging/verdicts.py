@@ -42,7 +42,7 @@ class Behaved:
 
 @dataclass(frozen=True, eq=False)
 class Critics:
-    """Hold a policy's FQE results."""
+    """A policy's FQE results."""
 
     values: Sequence[PolicyValues]  # of each seed that has finished, one or more
     seeds: Sequence[SeedResult]  # of all seeds what they measured; of logs of one step none

@@ -47,7 +47,7 @@ class Video(Record):
 
 
 class Evidence(Record):
-    """Hold the evidence by which a model version is promoted or not."""
+    """The evidence by which a model version is promoted or not."""
 
     version: str
     by: str  # "play", or the estimator's name
@@ -91,13 +91,13 @@ class Rollback(Record):
 
 
 class _Kept(Record):
-    """Hold a part of `judgement.json`; a later d3ray may keep more, an earlier one less."""
+    """A part of `judgement.json`; a later d3ray may keep more, an earlier one less."""
 
     model_config = ConfigDict(extra="ignore", serialize_by_alias=True, validate_by_name=True)
 
 
 class Estimated(_Kept):
-    """Hold one estimate of a policy's discounted return."""
+    """One estimate of a policy's discounted return."""
 
     value: float | None = None  # None where it is refused
     interval: tuple[float, float] | None = None  # None where it is refused, or that kind does not hold for it

@@ -58,7 +58,7 @@ class Checkpoint(Record):
 
 
 class SeedResult(Computed):
-    """Hold the result of a seed; its `curves` are read on first access."""
+    """The result of a seed; its `curves` are read on first access."""
 
     seed: int
     number: int | None = None  # of its configuration in a sweep
@@ -199,7 +199,7 @@ class ConfigurationResult(Computed):
 
 
 class Results(Scored):
-    """Hold an experiment's results so far and its folder."""
+    """An experiment's results so far and its folder."""
 
     name: str
     state: State
@@ -267,7 +267,7 @@ class Results(Scored):
 
 
 class Metrics(Record):
-    """Hold a seed's metrics at a step."""
+    """A seed's metrics at a step."""
 
     trial: str
     seed: int

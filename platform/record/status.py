@@ -174,14 +174,14 @@ class Fault(Record):
 
 
 class Budget(Record):
-    """Hold an experiment's limits, if any (configurations, hours, gpu_hours), and what it has spent."""
+    """An experiment's limits, if any (configurations, hours, gpu_hours), and what it has spent."""
 
     limits: dict[str, float] = Field(default_factory=dict[str, float])
     spent: dict[str, float] = Field(default_factory=dict[str, float])  # over every resume
 
 
 class Scored(Computed):
-    """Hold scores that rank configurations."""
+    """Scores that rank configurations."""
 
     objective: Objective | None = None  # of scores; None: nothing is measured but losses
 

@@ -27,7 +27,7 @@ PARAMS = "params.json"
 
 @dataclass(frozen=True)
 class _Params:
-    """Hold a run's `params.json`; empty if there is none."""
+    """A run's `params.json`; empty if there is none."""
 
     algorithm: str
     settings: dict[str, Any]

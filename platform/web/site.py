@@ -35,7 +35,7 @@ _MOST_FIELDS = 1000
 
 @dataclass(frozen=True)
 class Site:
-    """Hold the page's data locations and settings."""
+    """The page's data locations and settings."""
 
     home: Path  # folder of the page's own: records, uploads, files that became datasets
     datasets: str  # folder of datasets
