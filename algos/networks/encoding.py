@@ -17,13 +17,14 @@ from .perceptrons import EncoderModule as EncoderModule
 from .perceptrons import Linear, VectorNetwork
 
 Positive = Annotated[int, Field(gt=0)]
-Activation = Literal["relu", "tanh", "elu", "gelu", "silu", "leaky_relu", "none"]
+Activation = Literal["relu", "tanh", "elu", "gelu", "gelu_tanh", "silu", "leaky_relu", "none"]
 D3RLPY = "d3rlpy 2.8.1, models/encoders.py"
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
     "tanh": nn.Tanh,
     "elu": nn.ELU,
     "gelu": nn.GELU,
+    "gelu_tanh": lambda: nn.GELU("tanh"),  # the approximation that is JAX's default
     "silu": nn.SiLU,
     "leaky_relu": nn.LeakyReLU,
     "none": nn.Identity,
