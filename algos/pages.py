@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from .behaviour.plas import PLAS as PLAS
     from .behaviour.plas_with_perturbation import PLASWithPerturbation as PLASWithPerturbation
     from .behaviour.spot import SPOT as SPOT
+    from .generative.diffusion_ql import DiffusionQL as DiffusionQL
     from .generative.fbc import FBC as FBC
     from .generative.fql import FQL as FQL
+    from .generative.idql import IDQL as IDQL
     from .generative.ifql import IFQL as IFQL
     from .imitation.awac import AWAC as AWAC
     from .imitation.awr import AWR as AWR
@@ -70,7 +72,7 @@ if TYPE_CHECKING:
 _FAMILIES = {  # by folder the module and the class of each
     "actor_critic": "cal_ql.CalQL cql.CQL ddpg.DDPG edac.EDAC rebrac.ReBRAC sac.SAC sac_n.SACN td3.TD3 td3_plus_bc.TD3PlusBC",
     "behaviour": "bcq.BCQ bear.BEAR mcq.MCQ plas.PLAS plas_with_perturbation.PLASWithPerturbation spot.SPOT",
-    "generative": "fbc.FBC fql.FQL ifql.IFQL",
+    "generative": "diffusion_ql.DiffusionQL fbc.FBC fql.FQL idql.IDQL ifql.IFQL",
     "imitation": "awac.AWAC awr.AWR bc.BC crr.CRR discrete_awr.DiscreteAWR discrete_bc.DiscreteBC discrete_crr.DiscreteCRR",
     "in_sample": "discrete_iql.DiscreteIQL iql.IQL xql.XQL",
     "judging": "discrete_fqe.DiscreteFQE fqe.FQE",

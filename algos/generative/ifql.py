@@ -22,40 +22,22 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from ...data.batch import Batch
-from ...data.config import setting
 from ...data.spec import Spec
-from ..behaviour.best_of_samples import BestOfSamples
-from ..config import ContinuousConfig, Preset
-from ..critics import CriticsConfig
+from ..config import Preset
 from ..definition import Network, Verbs, due
-from ..in_sample.iql import ExpectileConfig, InSampleValues
+from ..in_sample.iql import InSampleValues
 from ..losses.sampled_actions import repeated
 from ..nets import Nets
-from ..networks.encoders import Encoder
-from ..networks.q_functions import reduced
-from ..optimizers import Adam, Optimizer
 from ..ports import Noise, Ports
-from .flow import NORMALISED, Flow, FlowConfig
-
-IFQL_CODE = "authors' code of FQL 719d044, agents/ifql.py"
-
-
-class ImplicitConfig(ExpectileConfig, CriticsConfig, ContinuousConfig):
-    """Settings of a policy that is the best of actions drawn, as IQL's critics have it."""
-
-    expectile: float = setting(0.9, "ε: which expectile of Q the value learns", source=IFQL_CODE, gt=0, lt=1)
-    n_action_samples: int = setting(32, "N: actions whose best acts", source=IFQL_CODE, gt=0)
-    critic_learning_rate: float = setting(3e-4, "of the critics", source=IFQL_CODE, gt=0)
-    critic_optimizer: Optimizer = setting(Adam(), "what steps the critics", source=IFQL_CODE)
-    critic_encoder: Encoder = setting(NORMALISED, "hidden layers of the critics", source=IFQL_CODE)
-    value_encoder: Encoder = setting(NORMALISED, "hidden layers of the value function", source=IFQL_CODE)
+from .flow import Flow, FlowConfig
+from .rejection import IFQL_CODE, Rejection, RejectionConfig
 
 
-class IFQLConfig(FlowConfig, ImplicitConfig):
+class IFQLConfig(FlowConfig, RejectionConfig):
     """Settings of `IFQL`."""
 
 
-class IFQL(Flow, BestOfSamples, InSampleValues):
+class IFQL(Flow, Rejection, InSampleValues):
     """IFQL, offline or online. Data: continuous actions in [-1, 1] after the action scaler."""
 
     Config: ClassVar = IFQLConfig
@@ -79,6 +61,3 @@ class IFQL(Flow, BestOfSamples, InSampleValues):
 
     def proposals(self, nets: Nets, observation: Any, noise: Tensor) -> Tensor:
         return self.flow(nets, repeated(observation, noise.shape[0]), noise.flatten(0, 1))
-
-    def worth(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
-        return reduced(nets.critic(observation, action), "min")[None]

@@ -214,7 +214,7 @@ class Fit:
         """The networks at rest. One seed only: `row` takes one out of a stack."""
         if len(self.seeds) > 1:
             raise ConfigError("A stack holds several policies: take one with .seed(k).")
-        return Nets(self.learner.modules, {}, None, None, self.dtype, h=self.coefficients())
+        return Nets(self.learner.acting, {}, None, None, self.dtype, h=self.coefficients())
 
     # ---- state
 
