@@ -70,6 +70,7 @@ class Looks(Protocol):
         stacked: Whether there are several rows, which tensors then have an axis for in front.
         step: Gradient steps done.
         values: Settings that are floats, one value a row.
+        hyper: The same as tensors, () or (S,), which are written in place.
         dtype: Of what networks see.
         device: Where batches are wanted.
     """
@@ -78,6 +79,7 @@ class Looks(Protocol):
     stacked: bool
     step: int
     values: dict[str, list[float]]
+    hyper: dict[str, Tensor]
     dtype: torch.dtype
     device: torch.device
 

@@ -14,7 +14,7 @@ Paper     Wang, Hunt, Zhou: Diffusion Policies as an Expressive Policy Class for
 Code      github.com/Zhendong-Wang/Diffusion-Policies-for-Offline-RL, agents, commit d871f5c (Apache 2.0). Read, not copied.
 Choices   1. Which critic the policy climbs is drawn for each batch, as in the code; the other gives the size.
           2. The average for the critics' goal moves at every fifth step from step 1,000 on, as in the code (`average_interval`,
-             `average_start`).
+             `average_start_step`).
           3. Actions are judged by the critics, in the code by their targets.
           4. Both clip their gradients for each task in the code: `max_grad_norm` of the optimisers, in its presets.
 """
@@ -60,7 +60,7 @@ class DiffusionQLConfig(DiffusionConfig, CriticsConfig, ContinuousConfig):
     n_target_samples: int = setting(1, "M: actions whose best is the critics' goal; 10: `max_q_backup`", source=MAIN, gt=0)
     n_action_samples: int = setting(50, "N: actions of which one acts", source=DQL_CODE, gt=0)
     average_interval: int = setting(5, "gradient steps from one move of the average to the next", source=DQL_CODE, gt=0)
-    average_start: int = setting(1_000, "gradient steps before it moves at all", source=DQL_CODE, ge=0)
+    average_start_step: int = setting(1_000, "gradient steps before it moves at all", source=DQL_CODE, ge=0)
     approximate: bool = setting(
         False, "whether Q is asked about the action guessed within a noisy one, in place of a draw", source="Kang et al. 2023"
     )
@@ -72,10 +72,6 @@ class DiffusionQL(Diffusing, Critics):
     Config: ClassVar = DiffusionQLConfig
     actions: ClassVar = "continuous"
     clip: ClassVar = "start"
-    exemptions: ClassVar = {
-        "diffusion_tau": "the average moves from `average_start` on",
-        "average_interval": "the average moves from `average_start` on",
-    }
     presets: ClassVar = {
         "efficient": Preset(
             "Kang et al. 2023, section 4 and appendix: 1,000 steps of noise, 15 of the sampler",
@@ -88,7 +84,7 @@ class DiffusionQL(Diffusing, Critics):
 
     def schedule(self, step: int) -> tuple[str, ...]:
         c = self.config_
-        moves = step >= c.average_start and step % c.average_interval == 0
+        moves = step >= c.average_start_step and step % c.average_interval == 0
         return (*due(step, critic=1, actor=1), *(("average",) if moves else ()), *due(step, targets=c.target_update_interval or 1))
 
     def actor(self, learner: Verbs, batch: Batch) -> None:

@@ -23,7 +23,7 @@ from .divergence import Divergence
 from .learner import Learner
 from .programs import compiling_pays, programs_of
 from .scaling import Scaling
-from .setup import config_for_dataset, config_for_spaces, seen_spec
+from .setup import aimed, config_for_dataset, config_for_spaces, seen_spec
 from .sources import Sources
 
 STATE_VERSION = 1
@@ -99,6 +99,7 @@ class Fit:
 
         What the algorithm opens itself may be no dataset: it has the `spec` of its spaces.
         """
+        given = aimed(algorithm, given)
         if isinstance(given, Dataset):
             config = config_for_dataset(algorithm, given)
         else:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...data.dataset import Dataset
 from ...data.masks import bare, mask_of
+from ...data.operations.goals import GOAL, SEEN
 from ...data.random import normal, root_key, uniform
 from ...data.storage.claims import scratch_names
 from ..base import Algorithm
@@ -171,9 +172,18 @@ def answers(algorithm: Algorithm) -> dict[str, Callable[[Any], Any]]:
     if not algorithm.acts():
         return {}
     if not looks_back(algorithm):
-        return {"predict": algorithm.predict, "sample_action": algorithm.sample_action}
+        asked = {"predict": algorithm.predict, "sample_action": algorithm.sample_action}
+        return {name: lambda observation, answer=answer: answer(shown(algorithm, observation)) for name, answer in asked.items()}
     policy = algorithm.policy()
     return {"policy().step": lambda observation: policy.step(policy.start(len(bare(observation))), observation)[1]}
+
+
+def shown(algorithm: Algorithm, observation: Any) -> Any:
+    """Give observations of tiny data as the algorithm takes them: what is told a goal, with one."""
+    if not algorithm.goal_conditioned:
+        return observation
+    part = algorithm.config_.goal_part
+    return {SEEN: observation, GOAL: observation if part is None else observation[..., list(part)]}
 
 
 def values_alone(algorithm: Algorithm) -> bool:
