@@ -31,6 +31,7 @@ class GCBC(GoalConditioned):
 
     Config: ClassVar = GCBCConfig
     actions: ClassVar = "continuous"
+    looks_ahead: ClassVar = False
     exemptions: ClassVar = {"gamma": "goals are drawn by it with `geometric` alone"}
 
     def networks(self, spec: Spec, config: Any) -> dict[str, Network]:

@@ -31,9 +31,8 @@ from ..in_sample.iql import InSampleValues
 from ..nets import Hyper, Nets
 from ..networks.encoders import Encoder
 from ..networks.q_functions import reduced
-from ..networks.training import whole_batch
 from ..optimizers import Adam, Optimizer
-from .shared import CODE, MOST, NORMALISED, GoalConditioned, GoalValuesConfig, aimed, log_prob
+from .shared import CODE, MOST, NORMALISED, GoalConditioned, GoalValuesConfig, aimed, climbing, log_prob
 
 
 class GCIQLConfig(QConfig, TargetsConfig, GoalValuesConfig):
@@ -75,9 +74,7 @@ class GCIQL(GoalConditioned, InSampleValues):
                 advantage = self.least(nets, seen, batch.action) - nets.value(seen)
                 weight = (h.alpha * advantage).exp().clamp(max=MOST)
             return -weight * probability, {"weight": weight, "log_prob": probability}
-        value = self.least(nets, seen, mean.clamp(-1, 1))
-        size = whole_batch(value.detach().abs()).mean() + 1e-6
-        return -value / size - h.alpha * probability, {"value": value, "log_prob": probability}
+        return climbing(self.least(nets, seen, mean.clamp(-1, 1)), probability, h)
 
     def least(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         return reduced(nets.critic(observation, action), "min")

@@ -14,10 +14,11 @@ from ...data.operations.goals import GOAL
 from ...data.spec import Dict, ObservationSpace, Spec
 from ..base import Algorithm
 from ..config import ActionsConfig, SampledConfig
-from ..definition import Network, Verbs, transitions
+from ..definition import LossValue, Network, Verbs, transitions
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
 from ..networks.perceptrons import Linear, Observation
+from ..networks.training import whole_batch
 from ..optimizers import Adam, Optimizer
 from ..ports import Tensors
 from ..wants import Wants
@@ -95,6 +96,7 @@ class GoalConditioned(Algorithm):
 
     goal_conditioned: ClassVar = True
     has_td_errors: ClassVar = False
+    looks_ahead: ClassVar = True  # whether losses look at the next observation
     subgoals: ClassVar = ""  # the setting that counts the steps to a subgoal
 
     def wants(self, config: Any) -> Wants:
@@ -105,7 +107,7 @@ class GoalConditioned(Algorithm):
             actor=config.actor_goals,
             subgoal_steps=getattr(config, self.subgoals) if self.subgoals else 0,
             negative=getattr(config, "negative_rewards", True),
-            following=hasattr(config, "value_goals"),
+            following=self.looks_ahead,
             members=transitions(config).members,
         )
 
@@ -122,6 +124,12 @@ class GoalConditioned(Algorithm):
 
     def act(self, nets: Nets, observation: Any, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
         return nets.policy(observation).clamp(-1, 1), state
+
+
+def climbing(value: Tensor, probability: Tensor, h: Hyper) -> LossValue:
+    """-Q / mean |Q| - α log π(a|s, g) of each sample, [B]: DDPG+BC, of which α is `h.alpha`."""
+    size = whole_batch(value.detach().abs()).mean() + 1e-6
+    return -value / size - h.alpha * probability, {"value": value, "log_prob": probability}
 
 
 def aimed(observation: dict[str, Tensor], goal: Tensor) -> dict[str, Tensor]:

@@ -99,6 +99,8 @@ def tiny_settings(algorithm: type[Algorithm]) -> dict[str, Any]:
         settings["algo"] = TinyPolicy(discrete="continuous" not in algorithm.action_kinds())
     if issubclass(algorithm, InAModel):
         settings |= _in_a_model(algorithm)
+    if "value_goals" in fields:  # so that some goals are reached
+        settings["value_goals"] = fields["value_goals"].default.model_copy(update={"current": 0.2, "future": 0.5})
     if "pessimism" in fields:
         settings["pessimism"] = 0.5
     if "patience" in fields:
