@@ -21,7 +21,8 @@ class Transitions:
         td_steps: n of the n-step return.
         following: Whether losses look at the next observation; else steps without one are drawn too.
         next_action: Whether `batch.next_action` is wanted, what the data did next: steps at which an episode was cut have none.
-        extra: Columns of the data that are wanted as `batch.extra[NAME]`; "return_to_go" is the discounted return from there on.
+        extra: Columns of the data that are wanted as `batch.extra[NAME]`; "return_to_go" is the discounted return from there on,
+            "window_action" [B, n, A] the actions of the n steps, and "window_mask" beside it says which of them there are.
         ahead: How many steps after the next observation are wanted, as `batch.extra["ahead/NAME"]`.
         endless: Whether returns to go take an episode that was cut, with the same negative reward at each step, to go on for ever.
         members: Of an ensemble whose members each learn from a half of the transitions, of its own: `batch.extra["kept"]`

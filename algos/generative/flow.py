@@ -53,9 +53,13 @@ class Flow(Algorithm):
     @loss("sample")
     def flow_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_v of each sample, [B]."""
+        return self.matching(nets, batch).mean(-1), {}
+
+    def matching(self, nets: Nets, batch: Batch) -> Tensor:
+        """The squared errors of the velocity, [B, A]."""
         noise, t = nets.noise("noise", batch.action.shape), nets.uniform("time", (len(batch.action), 1))
         velocity = nets.flow(batch.observation, (1 - t) * noise + t * batch.action, t)
-        return (velocity - (batch.action - noise)).square().mean(-1), {}
+        return (velocity - (batch.action - noise)).square()
 
     def flow(self, nets: Nets, observation: Any, noise: Tensor) -> Tensor:
         """Where noise [B, A] ends, clipped to [-1, 1]."""
