@@ -1,34 +1,38 @@
 r"""Q-chunking (QC): a policy that names the next h actions at once, which are then played without looking, and their value.
 
     chunk     A = (a_t, …, a_{t+h-1}), one action of h times the size
-    critic    L_Q = E[ v_h Σ_i (Σ_k γᵏ r_{t+k} + γʰ mean_j Q'_j(s_{t+h}, A') - Q_i(s, A))² ]                  `QC.critic_loss`
+    critic    L_Q = E[ v Σ_i (Σ_k γᵏ r_{t+k} + γʰ mean_j Q'_j(s_{t+h}, A') - Q_i(s, A))² ]                  `QC.critic_loss`
     flow      L_v of `flow.py`, of chunks: the mean over all their entries, v_k of action k                       `QC.flow_loss`
     policy    `actor` "best_of_n": the best of N chunks of the flow, as mean_i Q_i has it
               `actor` "distilled": the policy of `fql.py`, which the flow's end and Q draw (QC-FQL)
     acting    a chunk is drawn where the one before is used up, and its actions follow each other           `QC.act`
 
-v_k is 1 where the episode has the step t + k, else 0. A return of h steps whose actions are all part of what is valued has no bias,
-other than one of n steps of a single action; and a policy that keeps to its chunk explores as steadily as the data do.
+v_k is 1 where the episode has the step t + k, else 0; v is 1 where it has all h, or the MDP ended before. A return of h steps whose
+actions are all part of what is valued has no bias, other than one of n steps of a single action; and a policy that keeps to its
+chunk explores as steadily as the data do.
 
 Symbols   h = `td_steps`, N = `n_action_samples`; the others as in `fql.py`, whose choices are kept.
 When      Rare rewards and long tasks, data whose actions go together for some steps: manipulation. Where the world may push in
           between, h must be short: nobody looks before a chunk is over.
 Paper     Li, Zhou, Levine: Reinforcement Learning with Action Chunking, NeurIPS 2025, arXiv:2507.07969.
 Code      github.com/ColinQiyangLi/qc, agents/acfql.py, commit 48283b4 (MIT). Read, not copied.
-Choices   1. Windows that an episode's end cuts short count in L_v with the actions they have, and in L_Q not at all, as in the code.
+Choices   1. Windows that an episode's end cuts short count in L_v with the actions they have. In L_Q they count where the MDP ended,
+             and their last action stands for those that never came: else nothing would teach the value of the last steps before an
+             end, from which the others bootstrap. The code leaves them out, and its benchmarks' data do not end there.
           2. γʰ counts the steps that there are: a window that ends terminated bootstraps nothing, as in the code.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from ...data.batch import Batch
 from ...data.config import setting
+from ...data.errors import DataError, named
 from ...data.sampling.returns import WINDOW
 from ...data.spec import Box, Spec
 from ..base import Algorithm
@@ -40,6 +44,9 @@ from ..networks.q_functions import reduced
 from ..ports import Memory, Noise, Ports, Tensors
 from ..wants import Wants
 from .fql import FQL, FQLConfig
+
+if TYPE_CHECKING:
+    from ...data.dataset import Dataset
 
 QC_CODE = "authors' code of QC 48283b4, agents/acfql.py and README"
 
@@ -68,6 +75,15 @@ class QC(FQL):
         networks = super().networks(_chunked(spec, config.td_steps), config)
         return networks if config.actor == "distilled" else {name: net for name, net in networks.items() if name != "policy"}
 
+    def completed(self, config: QCConfig, dataset: Dataset) -> Any:
+        """Raises DataError where no episode is as long as a chunk."""
+        if (longest := int(dataset.episodes.steps.max())) < config.td_steps:
+            raise DataError(
+                f"QC names {config.td_steps} actions at once, and the longest episode of {dataset.name!r} has {longest} steps: lower "
+                f"{named('td_steps')}."
+            )
+        return super().completed(config, dataset)
+
     def wants(self, config: QCConfig) -> Wants:
         return transitions(config, extra=(WINDOW,))
 
@@ -92,7 +108,8 @@ class QC(FQL):
     @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         each, metrics = super().critic_loss(nets, batch, h)
-        return each * batch.extra["window_mask"][..., -1], metrics
+        whole, ended = batch.extra["window_mask"][..., -1], (batch.discount == 0).to(each.dtype)
+        return each * whole.maximum(ended), metrics
 
     def chunk(self, nets: Nets, observation: Any, noise: Tensor) -> Tensor:
         """Chunks [B, h·A] of noise [B, h·A], or of N times as much, [B, N, h·A]."""
