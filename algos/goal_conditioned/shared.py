@@ -148,5 +148,5 @@ def state_of(observation: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def log_prob(mean: Tensor, x: Tensor) -> Tensor:
-    """log N(x; mean, 1), [B]."""
+    """Log N(x; mean, 1), [B]."""
     return -0.5 * (x - mean).square().sum(-1) - 0.5 * math.log(2 * math.pi) * x.shape[-1]
