@@ -38,6 +38,7 @@ from d3ray.algos.networks.training import Pass
 from d3ray.algos.registry import make_algorithm
 from d3ray.algos.wants import Stretches, Transitions
 from d3ray.data.batch import Batch, Sequences
+from d3ray.data.operations.goals import GOAL, SEEN
 
 GAMMA, BOUND, BATCH = 0.99, 1e-5, 32
 AHEAD = 4  # steps that AWR's returns look ahead
@@ -45,6 +46,7 @@ T = 4  # steps of a stretch
 KINDS = {"loss": "losses", "gradient": "gradients", "live": "new weights", "target": "new targets"}
 SIDES = {"d3rlpy": "d3rlpy_side.py", "pfrl": "pfrl_side.py", "slow": "fidelity_slow.py", "jax": "fidelity_jax.py"}
 SHOWN = {"slow": "slow, float64", "jax": "JAX"}
+ACTORS = ("actor_goal", "low_goal", "high_goal", "high_target")  # what policies are asked for, in hindsight
 BY_PLACE = ("slow", "jax")  # sides that take what ours drew by its places
 Arrays = dict[str, np.ndarray]
 Draws = list[tuple[str, np.ndarray]]  # ours, in order: the loss that drew them and what for, and the numbers
@@ -197,6 +199,8 @@ def ours(case: Case, arrays: Path) -> Arrays:
         columns["following"] = columns["next_action"]
     if isinstance(wanted, Transitions) and wanted.ahead:
         columns |= ahead(sizes[0], columns["terminated"])
+    if algorithm.goal_conditioned:
+        columns |= goals(sizes[0])
     columns = {name: column.astype(case.dtype) if column.dtype == np.float32 else column for name, column in columns.items()}
     before = weights(learner)
     if case.unending:
@@ -235,6 +239,12 @@ def batch(observation: int, action: int | None) -> Arrays:
         "next_action": rng.integers(0, 2, BATCH) if action is None else rng.uniform(-1, 1, (BATCH, action)).astype(np.float32),
         "return_to_go": rng.standard_normal(BATCH, np.float32),
     }
+
+
+def goals(observation: int) -> Arrays:
+    """Goals of noise: of values, of the actor, and of two policies one above the other."""
+    rng = np.random.default_rng(9)
+    return {name: rng.standard_normal((BATCH, observation), np.float32) for name in (GOAL, *ACTORS)}
 
 
 def stretches(observation: int, action: int | None) -> Arrays:
@@ -279,6 +289,12 @@ def as_batch(columns: Arrays) -> Batch:
     if "following" in tensors:
         extra["following"] = tensors.pop("following")
     extra |= {name.replace("_", "/", 1): tensors.pop(name) for name in list(tensors) if name.startswith("ahead_")}
+    if GOAL in tensors:
+        goal = tensors.pop(GOAL)
+        extra |= {name: tensors.pop(name) for name in ACTORS}
+        extra["high_state"] = {SEEN: extra["high_target"]}
+        seen: Any = {name: {SEEN: tensors.pop(name), GOAL: goal} for name in ("observation", "next_observation")}
+        tensors |= seen
     return Batch(**tensors, discount=discount, index=torch.arange(BATCH), extra=extra)
 
 

@@ -138,11 +138,12 @@ class EnvironmentEvaluator:
 
         Of a policy that acts for a return these are of its first target, and `return_target_1800` and so on of its others.
         """
+        policies = by_target(algorithm.policy())
         if self._vector is None:
-            environment = aimed(self.environment, algorithm.spec_)
+            environment = aimed(self.environment, getattr(policies[""], "spec", None))
             self._vector = make(environment, n=_how_many(self.environment, self.episodes, self.n_envs), evaluating=True)
         metrics: dict[str, float] = {}
-        for name, policy in by_target(algorithm.policy()).items():
+        for name, policy in policies.items():
             how: dict[str, Any] = {"epsilon": self.epsilon, "max_steps": self.max_steps, "timeout": self.timeout}
             played = evaluate(policy, self._vector, episodes=self.episodes, seed=self.seed, **how)
             found = {"return": played.mean, "return_std": played.std, "length": float(played.lengths.mean())}

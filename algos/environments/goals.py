@@ -9,16 +9,14 @@ import gymnasium
 import numpy as np
 
 from ...data.errors import ConfigError
-from ...data.operations.goals import GOAL, SEEN, has_goals
+from ...data.operations.goals import ASKED, GOAL, SEEN, has_goals
 from ...data.spec import Environment, Goals, Spec
-
-_ASKED = "desired_goal"  # as gymnasium-robotics calls it
 
 
 class GoalObservation(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Shows the goal of an episode: `goal` of the info that a reset gives, as OGBench has it, or the key `desired_goal`.
 
-    Observations become a dict with the key `goal`; those that were none are its key `observation`.
+    Observations become a dict with the key `goal`, in the place of `desired_goal`; those that were none are its key `observation`.
 
     Args:
         environment: What sets goals.
@@ -33,9 +31,9 @@ class GoalObservation(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._goal: np.ndarray | None = None
         space = environment.observation_space
         if isinstance(space, gymnasium.spaces.Dict):
-            if _ASKED not in space.spaces:
-                raise ConfigError(f"{config.id} sets no goal: its observations have no key {_ASKED!r}.")
-            self.observation_space = gymnasium.spaces.Dict({**space.spaces, GOAL: space[_ASKED]})
+            if ASKED not in space.spaces:
+                raise ConfigError(f"{config.id} sets no goal: its observations have no key {ASKED!r}.")
+            self.observation_space = gymnasium.spaces.Dict(_shown(space.spaces))
             return
         goal = self._told(environment.reset()[1])
         kind = np.asarray(goal).dtype
@@ -63,12 +61,21 @@ class GoalObservation(gymnasium.Wrapper[Any, Any, Any, Any]):
         if GOAL not in info:
             raise ConfigError(f"{self.config.id} sets no goal: a reset's info has no {GOAL!r}.")
         goal = np.asarray(info[GOAL])
-        return goal if self._goals.part is None else goal[list(self._goals.part)]
+        if (part := self._goals.part) is None:
+            return goal
+        if goal.ndim != 1 or not all(0 <= k < len(goal) for k in part):
+            raise ConfigError(f"{self.config.id} sets goals of the shape {list(goal.shape)}, and goals.part is {list(part)}.")
+        return goal[list(part)]
 
     def _beside(self, observation: Any) -> Any:
         if isinstance(observation, dict):
-            return {**observation, GOAL: observation[_ASKED]}
+            return _shown(observation)
         return {SEEN: observation, GOAL: self._goal}
+
+
+def _shown(parts: Any) -> dict[str, Any]:
+    """Spaces or arrays by key, with the one that is asked for as the goal."""
+    return {**{key: part for key, part in parts.items() if key != ASKED}, GOAL: parts[ASKED]}
 
 
 def aimed(environment: Any, spec: Spec | None) -> Any:
@@ -81,5 +88,7 @@ def aimed(environment: Any, spec: Spec | None) -> Any:
 
 def task_options(environment: Any, episodes: Sequence[int]) -> list[dict[str, Any]] | None:
     """Options of the resets of these episodes, by their numbers, of an environment whose tasks come in turn; None: it has none."""
-    tasks = getattr(environment, "tasks", ())
+    while isinstance(environment, gymnasium.Wrapper) and not isinstance(environment, GoalObservation):
+        environment = environment.env
+    tasks = environment.tasks if isinstance(environment, GoalObservation) else ()  # others may have tasks of another kind
     return [{"task_id": tasks[k % len(tasks)]} for k in episodes] if tasks else None

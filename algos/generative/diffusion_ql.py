@@ -5,7 +5,7 @@ r"""Diffusion-QL: TD3+BC whose policy is a diffusion, through all of whose steps
                                                                                                        `DiffusionQL.actor_loss`
     acting      one of N draws, by softmax(min_i Q_i(s, a))                                                  `DiffusionQL.act`
 
-Symbols   π(s) is a draw of the diffusion, L_ε its loss in `diffusion.py`, η = `eta`, M = `n_target_samples`, N = `n_action_samples`.
+Symbols   π(s) is a draw of the diffusion, L_ε its loss (`diffusion.py`), η = `eta`, M = `n_target_samples`, N = `n_action_samples`.
 When      Where TD3+BC stays below what the data can do and actions have several modes. η must be found for each task, and an update
           goes through all K steps: `FQL` has the same aim without that. `approximate` spares them.
 Paper     Wang, Hunt, Zhou: Diffusion Policies as an Expressive Policy Class for Offline Reinforcement Learning, ICLR 2023,

@@ -31,9 +31,9 @@ from ..config import Preset
 from ..definition import Network, Verbs, due
 from ..in_sample.iql import RETURNS, InSampleValues
 from ..losses.sampled_actions import repeated
+from ..nets import Nets
 from ..networks.diffusion import IDQL_CODE
 from ..networks.encoders import DefaultEncoder, Encoder
-from ..nets import Nets
 from ..optimizers import Adam, Cosine, Optimizer
 from ..ports import Noise, Ports
 from .diffusion import Diffusing, DiffusionConfig

@@ -4,8 +4,8 @@ r"""Goal-conditioned implicit Q-learning (GCIQL): IQL whose rewards say whether 
     actor           L_π = E[ -min_i Q_i(s, π(s, g), g) / mean |min_i Q_i| - α log π(a|s, g) ]                `GCIQL.actor_loss`
                     or, with `extraction` "awr", E[ -min(exp(α (min_i Q_i(s, a, g) - V(s, g))), 100) log π(a|s, g) ]
 
-π is normal with deviation 1, and π(s, g) its mean clipped to [-1, 1]. Goals are drawn in hindsight (`hindsight.py`), of values and of
-the actor apart.
+π is normal with deviation 1, and π(s, g) its mean clipped to [-1, 1]. Goals are drawn in hindsight (`hindsight.py`), of values and
+of the actor apart.
 
 Symbols   ε of IQL = `expectile`, α = `alpha`; the others as in `iql.py`.
 When      Goals that can be reached by putting parts of episodes together, in worlds with luck in them.

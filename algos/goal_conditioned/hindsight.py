@@ -1,9 +1,9 @@
 r"""Goals drawn in hindsight: what a step led to, later in its episode or elsewhere, stands for what it was meant to lead to.
 
-    current   g = s_i                                          with probability `current`
-    future    g = s_{min(i + k, last)}                          with probability `future`: k geometric with mean 1 / (1 - γ), or such
-                                                               that steps up to the episode's last are alike
-    random    g is any step of the data                         else
+    current   g = s_i                       with probability `current`
+    future    g = s_{min(i + k, last)}      with probability `future`: k geometric with mean 1 / (1 - γ), or such that steps to the
+                                            episode's last are alike
+    random    g is any step of the data     else
     reward    0 where g is s_i itself, else -1 (or 1 and 0); the discount is 0 there
 
 Source    OGBench's code 1d41409, impls/utils/datasets.py: `GCDataset` and, with steps on the way, `HGCDataset`. Read, not copied.

@@ -16,7 +16,8 @@ Paper     Park, Ghosh, Eysenbach, Levine: HIQL: Offline Goal-Conditioned RL with
 Code      github.com/seohongpark/ogbench, impls/agents/hiql.py, commit 1d41409 (MIT). Read, not copied.
 Choices   1. Policies and value see each other as the last step left them, as in the code.
           2. Target values are of the live representation, which has no target, as in the code.
-          3. Layer norm adds 1e-5 to the variance, as torch's; JAX's adds 1e-6.
+          3. A goal from anywhere that happens to come before w is w in L_h, where the code goes on to k steps.
+          4. Layer norm adds 1e-5 to the variance, as torch's; JAX's adds 1e-6.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from torch import Tensor, nn
 from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import ObservationSpace, Spec
-from ..definition import LossValue, Network, Verbs, due, loss
+from ..definition import LossValue, Network, Verbs, loss
 from ..nets import Hyper, Nets
 from ..networks.encoders import Encoder
 from ..networks.perceptrons import Linear, Observation

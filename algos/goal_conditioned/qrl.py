@@ -5,13 +5,13 @@ r"""Quasimetric RL (QRL): the shortest way to a goal as a distance that is pushe
     dynamics   L_T = E[ (d(z', ẑ) + d(ẑ, z')) / 2 ],    z = φ(s), z' = φ(s'), ẑ = z + T(z, a)
     actor      L_π = E[ D / mean |D| - α log π(a|s, g) ],    D = d(φ(s) + T(φ(s), π(s, g)), φ(g))             `QRL.actor_loss`
 
-d is an interval quasimetric embedding (IQE): it keeps the triangle inequality and need not be symmetric, as ways are not. π is normal
-with deviation 1, and π(s, g) its mean clipped to [-1, 1].
+d is an interval quasimetric embedding (IQE): it keeps the triangle inequality and need not be symmetric, as ways are not. π is
+normal with deviation 1, and π(s, g) its mean clipped to [-1, 1].
 
 Symbols   ε² = `margin`, α = `alpha`; φ and d = the network `distance`, T = `dynamics`, λ = `multiplier`.
 When      Nearly deterministic worlds with goals that are whole observations.
-Paper     Wang, Torralba, Isola, Zhang: Optimal Goal-Reaching RL via Quasimetric Learning, ICML 2023, arXiv:2304.01203; IQE: Wang and
-          Isola 2022, arXiv:2211.15120; as in Park et al.: OGBench, ICLR 2025, arXiv:2410.20092.
+Paper     Wang, Torralba, Isola, Zhang: Optimal Goal-Reaching RL via Quasimetric Learning, ICML 2023, arXiv:2304.01203; IQE: Wang
+          and Isola 2022, arXiv:2211.15120; as in Park et al.: OGBench, ICLR 2025, arXiv:2410.20092.
 Code      github.com/seohongpark/ogbench, impls/agents/qrl.py and utils/networks.py, commit 1d41409 (MIT). Read, not copied.
 Choices   1. Distance, dynamics, λ and actor see each other as the last step left them, as in the code.
           2. The code's other distance (MRN) and its other way to the policy, by weights, are left out.

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from ...data.batch import Batch
 from ...data.config import setting
-from ...data.operations.goals import GOAL
+from ...data.errors import ConfigError
+from ...data.operations.goals import GOAL, has_goals
 from ...data.spec import Dict, ObservationSpace, Spec
 from ..base import Algorithm
 from ..config import ActionsConfig, SampledConfig
@@ -111,6 +112,11 @@ class GoalConditioned(Algorithm):
             members=transitions(config).members,
         )
 
+    def completed_online(self, config: Any, spec: Spec, environment: str) -> Any:
+        if not has_goals(spec):
+            raise ConfigError(f"{self.name} is told a goal, and {environment!r} shows none: train it on a dataset.")
+        return super().completed_online(config, spec, environment)
+
     def policy_network(self, spec: Spec, config: Any) -> Network:
         policy = MeanPolicy(config.actor_encoder, spec.observation, spec.action.shape[0])
         return Network(policy, "actor_learning_rate", optimizer=config.actor_optimizer)
@@ -148,5 +154,5 @@ def state_of(observation: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def log_prob(mean: Tensor, x: Tensor) -> Tensor:
-    """log N(x; mean, 1), [B]."""
+    """Log N(x; mean, 1), [B]."""
     return -0.5 * (x - mean).square().sum(-1) - 0.5 * math.log(2 * math.pi) * x.shape[-1]

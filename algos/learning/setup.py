@@ -12,7 +12,7 @@ import torch
 from ...data.augmentation import AugmentationPipeline
 from ...data.dataset import Dataset
 from ...data.errors import DataError, advised
-from ...data.operations.goals import has_goals
+from ...data.operations.goals import check_goals, has_goals
 from ...data.sampling import stacked_spec
 from ...data.sampling_settings import RecurrentSampling, UniformSampling
 from ...data.scalers.action import MinMaxActionScaler
@@ -116,10 +116,16 @@ def trained_on(algorithm: Definition, given: Any) -> Any:
 
 
 def aimed(algorithm: Definition, given: Any) -> Any:
-    """The same data with goals beside observations, where the algorithm is told one and they have none."""
-    if algorithm.goal_conditioned and isinstance(given, Dataset) and not has_goals(given.spec):
-        return given.with_goals(algorithm.check_settings().goal_part)
-    return given
+    """The same data with goals beside observations, where the algorithm is told one and they have none.
+
+    Raises DataError where goals that they have cannot be compared with what is reached.
+    """
+    if not algorithm.goal_conditioned or not isinstance(given, Dataset):
+        return given
+    config = algorithm.check_settings()
+    found = given if has_goals(given.spec) else given.with_goals(config.goal_part)
+    check_goals(found, config.goal_part, config.observation_scaler)
+    return found
 
 
 def check_actions(algorithm: Definition, spec: Spec, name: str) -> None:

@@ -101,12 +101,8 @@ def tiny_settings(algorithm: type[Algorithm]) -> dict[str, Any]:
         settings |= _in_a_model(algorithm)
     if "value_goals" in fields:  # so that some goals are reached
         settings["value_goals"] = fields["value_goals"].default.model_copy(update={"current": 0.2, "future": 0.5})
-    if "pessimism" in fields:
-        settings["pessimism"] = 0.5
-    if "patience" in fields:
-        settings["patience"] = 3
-    if "transformer" in fields:
-        settings["transformer"] = Transformer(n_layers=2)
+    small = {"pessimism": 0.5, "patience": 3, "transformer": Transformer(n_layers=2)}
+    settings |= {name: value for name, value in small.items() if name in fields}
     for name, field in fields.items():
         if name.endswith("_interval") and isinstance(field.default, int) and field.default > 7:
             settings[name] = 7  # so that it comes round within a check

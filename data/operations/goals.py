@@ -7,8 +7,10 @@ goal costs no memory and has the same statistics as what is reached.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import torch
 
 from ..episodes import Columns, ColumnSource, Episodes
 from ..errors import DataError, did_you_mean
@@ -19,12 +21,14 @@ from ..storage.rows import Table
 from ..storage.schema import Kinds
 
 SEEN, GOAL = "observation", "goal"
+ASKED = "desired_goal"  # as gymnasium-robotics calls what an environment asks for
 
 
 def with_goals(dataset: Recording, part: str | Sequence[int] | None = None) -> Recording:
     """Return the same steps with dict observations that have the key `goal`.
 
-    Observations that were no dict become the key `observation`.
+    Observations that were no dict become the key `observation`. Of a dict the key `desired_goal` is left out: what the data were
+    meant to reach would tell a policy what they do, whatever goal it is given.
 
     Args:
         dataset: whose steps.
@@ -58,24 +62,62 @@ def goal_space(space: ObservationSpace, part: str | Sequence[int] | None = None,
     return _with_goal(space, part, name)[0]
 
 
+def check_goals(dataset: Recording, part: str | Sequence[int] | None, scaler: Any = None) -> None:
+    """Raise DataError where goals of the data cannot be compared with what is reached, `part` of an observation.
+
+    They have another shape, or `scaler` (None: there is none), fitted to these data, scales them otherwise.
+    """
+    spaces = dataset.spec.observation.spaces if isinstance(dataset.spec.observation, Dict) else {}
+    key = part if isinstance(part, str) else SEEN
+    if key == GOAL or key not in spaces:
+        there = ", ".join(name for name in spaces if name != GOAL)
+        raise DataError(f"Observations of {dataset.name!r} have goals and no {key!r} beside them: goal_part is one of {there}.")
+    entries = None if part is None or isinstance(part, str) else list(part)
+    goal, reached = spaces[GOAL], spaces[key]
+    if entries and isinstance(reached, Box) and len(reached.shape) == 1 and max(entries) < reached.shape[0]:
+        reached = _entries(reached, entries)
+    if not isinstance(goal, Box) or not isinstance(reached, Box) or goal.shape != reached.shape:
+        shapes = [list(getattr(space, "shape", ())) for space in (goal, reached)]
+        raise DataError(
+            f"Goals of {dataset.name!r} have the shape {shapes[0]}, and what is reached by goal_part has {shapes[1]}: the two are "
+            "compared."
+        )
+    if scaler is not None:
+        affines = scaler.fit(dataset).affines(torch.float64)
+        if not _alike(affines.get(f"observation/{GOAL}"), affines.get(f"observation/{key}"), entries):
+            raise DataError(
+                f"observation_scaler scales the goals of {dataset.name!r} otherwise than what is reached, {key!r}, with which they "
+                "are compared: leave it out, or give both keys one with the same numbers."
+            )
+
+
+def _alike(goal: Any, reached: Any, entries: list[int] | None) -> bool:
+    """Whether two maps of scalers (None: none) are the same, of the second one those entries."""
+    if goal is None or reached is None:
+        return goal is reached
+    parts = [(getattr(goal, name), getattr(reached, name)) for name in ("scale", "shift")]
+    chosen = [(a, b[entries] if entries is not None and b.ndim else b) for a, b in parts]
+    return goal.limit == reached.limit and all(a.shape == b.shape and torch.equal(a, b) for a, b in chosen)
+
+
 def _with_goal(space: ObservationSpace, part: str | Sequence[int] | None, name: str) -> tuple[Dict, dict[str, str]]:
     """The space with a goal, and the column that each of its columns is."""
     if isinstance(space, Dict):
         if GOAL in space.spaces:
             raise DataError(f"Observations of {name!r} have the key 'goal' already.")
-        if not isinstance(part, str) or part not in space.spaces:
+        kept = {key: inner for key, inner in space.spaces.items() if key != ASKED}
+        if not isinstance(part, str) or part not in kept:
             raise DataError(
-                f"Observations of {name!r} are a dict, and a goal is one of its keys, not {part!r}"
-                f"{did_you_mean(str(part), space.spaces)}"
+                f"Observations of {name!r} are a dict, and a goal is one of its keys, not {part!r}{did_you_mean(str(part), kept)}"
             )
         if not isinstance(goal := space.spaces[part], Box):
             raise DataError(f"A goal is an array, and observations of {name!r} have a {goal.kind} as {part!r}.")
-        return Dict(spaces={**space.spaces, GOAL: goal}), {f"observation/{GOAL}": f"observation/{part}"}
+        return Dict(spaces={**kept, GOAL: goal}), {f"observation/{GOAL}": f"observation/{part}"}
     if isinstance(part, str):
         raise DataError(f"Observations of {name!r} are no dict, so a goal is the whole or entries by number, not {part!r}.")
     goal = space
     if part is not None:
-        if not isinstance(space, Box) or len(space.shape) != 1 or not all(0 <= k < space.shape[0] for k in part):
+        if not part or not isinstance(space, Box) or len(space.shape) != 1 or not all(0 <= k < space.shape[0] for k in part):
             shape = list(getattr(space, "shape", ()))
             raise DataError(f"Observations of {name!r} have the shape {shape}, and a goal was to be its entries {list(part)}.")
         goal = _entries(space, part)
@@ -92,6 +134,9 @@ def _entries(space: Box, part: Sequence[int]) -> Box:
     return Box.model_validate({**about, **picked, "shape": (len(part),)})
 
 
+_LEFT_OUT = ("observation", f"observation/{ASKED}")  # which has another name, and which has none
+
+
 class _AimedRows:
     """Rows of a table with a goal column."""
 
@@ -99,9 +144,7 @@ class _AimedRows:
         self._table, self._names, self._entries, self.n = table, names, entries, table.n
 
     def names(self) -> list[str]:
-        renamed = set(self._names.values()) - {f"observation/{GOAL}"}
-        kept = [name for name in self._table.names() if name != "observation" or name not in renamed]
-        return [*kept, *self._names]
+        return [*(name for name in self._table.names() if name not in _LEFT_OUT), *self._names]
 
     def read(self, name: str, start: int, stop: int) -> np.ndarray:
         return self._part(name, self._table.read(self._names.get(name, name), start, stop))
@@ -150,5 +193,5 @@ class _Aimed:
         return _AimedRows(self._source.in_place(), self._names, self._entries)
 
     def _named(self, columns: dict) -> dict:
-        kept = {name: column for name, column in columns.items() if name != "observation"}
+        kept = {name: column for name, column in columns.items() if name not in _LEFT_OUT}
         return {**kept, **{name: columns[old] for name, old in self._names.items()}}
