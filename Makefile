@@ -12,7 +12,7 @@
 #   make benchmark   benchmark-fidelity, -speed, -data and -learning, beside d3rlpy and PFRL; they take minutes to hours and write
 #                    to benchmarks/results
 #   make docs        the documents as a site, in build/site, with an environment of its own
-#   make peer        the environment that d3rlpy, PFRL and Minari run in (or name one's interpreter in D3RAY_PEER_PYTHON)
+#   make peer        the environment that d3rlpy, PFRL, Minari and JAX run in (or name one's interpreter in D3RAY_PEER_PYTHON)
 #
 #   make test INDEX=https://host/simple   a package index to look at beside pip's own
 #   make test TESTS=tests/data            a part of the tests
@@ -105,7 +105,7 @@ $(PEER_VENV)/.installed: $(INSTALLED)
 	$(BIN)/python -m venv $(PEER_VENV)
 	$(PEER_VENV)/bin/python -m pip install --quiet $(if $(INDEX),--extra-index-url $(INDEX)) \
 	    $$(grep -E '^(torch|numpy|h5py|pyarrow|pillow|mujoco|imageio)==' constraints.txt) d3rlpy==2.8.1 pfrl==0.4.0 packaging \
-	    'minari[arrow,hdf5]==0.5.4'
+	    'minari[arrow,hdf5]==0.5.4' jax==0.10.2 optax==0.2.8
 	touch $@
 
 clean:

@@ -97,7 +97,9 @@ class Definition:
     actions: ClassVar[Literal["continuous", "discrete"] | tuple[Literal["continuous", "discrete"], ...]]
     has_td_errors: ClassVar[bool] = True  # whether a loss gives `td_error`, by which transitions can be drawn
     models_dynamics: ClassVar[bool] = False  # whether it is a model of the dynamics, which `model()` gives
+    goal_conditioned: ClassVar[bool] = False  # whether observations have a goal, which data without one are given
     warm_up: ClassVar[str | None] = None  # the setting that counts first gradient steps in which the policy sees no critic
+    averages: ClassVar[tuple[str, ...]] = ()  # networks of which the target acts, a slow average of them
     holds: ClassVar[tuple[str, ...]] = ()  # networks that a kind of update may hold, see `Verbs.hold`
     recurrent: ClassVar[tuple[str, ...]] = ()  # networks that act, where encoders may be recurrent; empty: none may
     compiled_from: ClassVar[int | None] = COMPILED_FROM  # steps from which that pays on a CPU; None: never

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .actor_critic.ddpg import DDPG as DDPG
     from .actor_critic.edac import EDAC as EDAC
     from .actor_critic.rebrac import ReBRAC as ReBRAC
+    from .actor_critic.rlpd import RLPD as RLPD
     from .actor_critic.sac import SAC as SAC
     from .actor_critic.sac_n import SACN as SACN
     from .actor_critic.td3 import TD3 as TD3
@@ -22,6 +23,18 @@ if TYPE_CHECKING:
     from .behaviour.plas import PLAS as PLAS
     from .behaviour.plas_with_perturbation import PLASWithPerturbation as PLASWithPerturbation
     from .behaviour.spot import SPOT as SPOT
+    from .generative.diffusion_ql import DiffusionQL as DiffusionQL
+    from .generative.fbc import FBC as FBC
+    from .generative.fql import FQL as FQL
+    from .generative.idql import IDQL as IDQL
+    from .generative.ifql import IFQL as IFQL
+    from .generative.qc import QC as QC
+    from .goal_conditioned.crl import CRL as CRL
+    from .goal_conditioned.gcbc import GCBC as GCBC
+    from .goal_conditioned.gciql import GCIQL as GCIQL
+    from .goal_conditioned.gcivl import GCIVL as GCIVL
+    from .goal_conditioned.hiql import HIQL as HIQL
+    from .goal_conditioned.qrl import QRL as QRL
     from .imitation.awac import AWAC as AWAC
     from .imitation.awr import AWR as AWR
     from .imitation.bc import BC as BC
@@ -65,8 +78,10 @@ if TYPE_CHECKING:
     from .values.rainbow import Rainbow as Rainbow
 
 _FAMILIES = {  # by folder the module and the class of each
-    "actor_critic": "cal_ql.CalQL cql.CQL ddpg.DDPG edac.EDAC rebrac.ReBRAC sac.SAC sac_n.SACN td3.TD3 td3_plus_bc.TD3PlusBC",
+    "actor_critic": "cal_ql.CalQL cql.CQL ddpg.DDPG edac.EDAC rebrac.ReBRAC rlpd.RLPD sac.SAC sac_n.SACN td3.TD3 td3_plus_bc.TD3PlusBC",
     "behaviour": "bcq.BCQ bear.BEAR mcq.MCQ plas.PLAS plas_with_perturbation.PLASWithPerturbation spot.SPOT",
+    "generative": "diffusion_ql.DiffusionQL fbc.FBC fql.FQL idql.IDQL ifql.IFQL qc.QC",
+    "goal_conditioned": "crl.CRL gcbc.GCBC gciql.GCIQL gcivl.GCIVL hiql.HIQL qrl.QRL",
     "imitation": "awac.AWAC awr.AWR bc.BC crr.CRR discrete_awr.DiscreteAWR discrete_bc.DiscreteBC discrete_crr.DiscreteCRR",
     "in_sample": "discrete_iql.DiscreteIQL iql.IQL xql.XQL",
     "judging": "discrete_fqe.DiscreteFQE fqe.FQE",

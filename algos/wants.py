@@ -21,7 +21,8 @@ class Transitions:
         td_steps: n of the n-step return.
         following: Whether losses look at the next observation; else steps without one are drawn too.
         next_action: Whether `batch.next_action` is wanted, what the data did next: steps at which an episode was cut have none.
-        extra: Columns of the data that are wanted as `batch.extra[NAME]`; "return_to_go" is the discounted return from there on.
+        extra: Columns of the data that are wanted as `batch.extra[NAME]`; "return_to_go" is the discounted return from there on,
+            "window_action" [B, n, A] the actions of the n steps, and "window_mask" beside it says which of them there are.
         ahead: How many steps after the next observation are wanted, as `batch.extra["ahead/NAME"]`.
         endless: Whether returns to go take an episode that was cut, with the same negative reward at each step, to go on for ever.
         members: Of an ensemble whose members each learn from a half of the transitions, of its own: `batch.extra["kept"]`
@@ -70,6 +71,7 @@ class Looks(Protocol):
         stacked: Whether there are several rows, which tensors then have an axis for in front.
         step: Gradient steps done.
         values: Settings that are floats, one value a row.
+        hyper: The same as tensors, () or (S,), which are written in place.
         dtype: Of what networks see.
         device: Where batches are wanted.
     """
@@ -78,6 +80,7 @@ class Looks(Protocol):
     stacked: bool
     step: int
     values: dict[str, list[float]]
+    hyper: dict[str, Tensor]
     dtype: torch.dtype
     device: torch.device
 

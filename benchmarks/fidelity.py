@@ -1,6 +1,7 @@
 """The fidelity table: one update here and in d3rlpy 2.8.1 or PFRL 0.4.0, from the same weights, batch and random numbers.
 
-Algorithms that neither has stand beside a slow version in float64 (`fidelity_slow.py`). The rows are those of `fidelity.yaml`.
+Algorithms that neither has stand beside a slow version in float64 (`fidelity_slow.py`), and those whose authors' code is JAX beside
+their equations written in it (`fidelity_jax.py`). The rows are those of `fidelity.yaml`.
 
     make peer && make benchmark-fidelity        or: python benchmarks/fidelity.py [--only TEXT …]
 
@@ -37,13 +38,16 @@ from d3ray.algos.networks.training import Pass
 from d3ray.algos.registry import make_algorithm
 from d3ray.algos.wants import Stretches, Transitions
 from d3ray.data.batch import Batch, Sequences
+from d3ray.data.operations.goals import GOAL, SEEN
 
 GAMMA, BOUND, BATCH = 0.99, 1e-5, 32
 AHEAD = 4  # steps that AWR's returns look ahead
 T = 4  # steps of a stretch
 KINDS = {"loss": "losses", "gradient": "gradients", "live": "new weights", "target": "new targets"}
-SIDES = {"d3rlpy": "d3rlpy_side.py", "pfrl": "pfrl_side.py", "slow": "fidelity_slow.py"}
-SHOWN = {"slow": "slow, float64"}
+SIDES = {"d3rlpy": "d3rlpy_side.py", "pfrl": "pfrl_side.py", "slow": "fidelity_slow.py", "jax": "fidelity_jax.py"}
+SHOWN = {"slow": "slow, float64", "jax": "JAX"}
+ACTORS = ("actor_goal", "low_goal", "high_goal", "high_target")  # what policies are asked for, in hindsight
+BY_PLACE = ("slow", "jax")  # sides that take what ours drew by its places
 Arrays = dict[str, np.ndarray]
 Draws = list[tuple[str, np.ndarray]]  # ours, in order: the loss that drew them and what for, and the numbers
 
@@ -57,7 +61,7 @@ class Case:
 
     Attributes:
         label: First cell of the row.
-        peer: "d3rlpy", "pfrl" or "slow".
+        peer: "d3rlpy", "pfrl", "slow" or "jax".
         ours: Name and settings of our side.
         theirs: Of the peer's.
         step: Gradient step, from 0, that our side does.
@@ -110,7 +114,7 @@ def as_drawn(draws: Draws) -> list[np.ndarray]:
 
 
 def none(draws: Draws) -> list[np.ndarray]:
-    """The slow side takes numbers by their places."""
+    """The sides of `BY_PLACE` take no tape."""
     return []
 
 
@@ -195,6 +199,8 @@ def ours(case: Case, arrays: Path) -> Arrays:
         columns["following"] = columns["next_action"]
     if isinstance(wanted, Transitions) and wanted.ahead:
         columns |= ahead(sizes[0], columns["terminated"])
+    if algorithm.goal_conditioned:
+        columns |= goals(sizes[0])
     columns = {name: column.astype(case.dtype) if column.dtype == np.float32 else column for name, column in columns.items()}
     before = weights(learner)
     if case.unending:
@@ -202,7 +208,7 @@ def ours(case: Case, arrays: Path) -> Arrays:
     with recording(learner) as (found, draws):
         learner.update(as_sequences(columns) if isinstance(wanted, Stretches) else as_batch(columns))
     tape = {f"draw/{k}": numbers for k, numbers in enumerate(tape_of(case, draws))}
-    tape |= {f"drawn/{place}": numbers for place, numbers in draws} if case.peer == "slow" else {}
+    tape |= {f"drawn/{place}": numbers for place, numbers in draws} if case.peer in BY_PLACE else {}
     theirs = {name: p_of(a, *case.slope[n]) if (n := name.partition("/")[2]) in case.slope else a for name, a in before.items()}
     for name, ends in case.slope.items():
         found[f"gradient/{name}"] = found[f"gradient/{name}"] * slope_at(before[f"live/{name}"], *ends)
@@ -233,6 +239,12 @@ def batch(observation: int, action: int | None) -> Arrays:
         "next_action": rng.integers(0, 2, BATCH) if action is None else rng.uniform(-1, 1, (BATCH, action)).astype(np.float32),
         "return_to_go": rng.standard_normal(BATCH, np.float32),
     }
+
+
+def goals(observation: int) -> Arrays:
+    """Goals of noise: of values, of the actor, and of two policies one above the other."""
+    rng = np.random.default_rng(9)
+    return {name: rng.standard_normal((BATCH, observation), np.float32) for name in (GOAL, *ACTORS)}
 
 
 def stretches(observation: int, action: int | None) -> Arrays:
@@ -277,6 +289,12 @@ def as_batch(columns: Arrays) -> Batch:
     if "following" in tensors:
         extra["following"] = tensors.pop("following")
     extra |= {name.replace("_", "/", 1): tensors.pop(name) for name in list(tensors) if name.startswith("ahead_")}
+    if GOAL in tensors:
+        goal = tensors.pop(GOAL)
+        extra |= {name: tensors.pop(name) for name in ACTORS}
+        extra["high_state"] = {SEEN: extra["high_target"]}
+        seen: Any = {name: {SEEN: tensors.pop(name), GOAL: goal} for name in ("observation", "next_observation")}
+        tensors |= seen
     return Batch(**tensors, discount=discount, index=torch.arange(BATCH), extra=extra)
 
 
@@ -285,17 +303,21 @@ def recording(learner: Learner) -> Iterator[tuple[Arrays, Draws]]:
     """Keeps, within it, losses and gradients by name, and every number that a loss draws, by `LOSS/NAME`."""
     found: Arrays = {}
     draws: Draws = []
-    gradients = learner.gradients
+    gradients, precompute = learner.gradients, learner.precompute
 
-    def watched(loss: Any, names: tuple[str, ...], batch: Batch, key: torch.Tensor, **more: Any) -> Any:
+    def watched(loss: Any, names: tuple[str, ...], *rest: Any, **more: Any) -> Any:
         place[0] = loss.__name__
-        answer = gradients(loss, names, batch, key, **more)
+        answer = gradients(loss, names, *rest, **more)
         found[f"loss/{loss.__name__}"] = answer[1].detach().numpy()
         left = iter(answer[0])
         for name in names:
             taken = {parameter: next(left) for parameter in learner.live[name]}
             found.update({f"gradient/{k}": v for k, v in by_layer(name, learner.modules[name], taken).items()})
         return answer
+
+    def computed(part: Any, batch: Batch) -> Batch:
+        place[0] = part.__name__
+        return precompute(part, batch)
 
     place = [""]
 
@@ -309,6 +331,7 @@ def recording(learner: Learner) -> Iterator[tuple[Arrays, Draws]]:
 
     with (
         mock.patch.object(learner, "gradients", watched),
+        mock.patch.object(learner, "precompute", computed),
         mock.patch.object(Nets, "noise", drawn(Nets.noise)),
         mock.patch.object(Nets, "uniform", drawn(Nets.uniform)),
         mock.patch.object(Pass, "uniform", drawn(Pass.uniform)),
@@ -406,7 +429,7 @@ def beside(case: Case, worker: Worker, folder: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="One update beside d3rlpy 2.8.1, PFRL 0.4.0 and slow versions.")
+    parser = argparse.ArgumentParser(description="One update beside d3rlpy 2.8.1, PFRL 0.4.0, JAX and slow versions.")
     parser.add_argument("--only", nargs="+", metavar="TEXT", help="rows whose label has it; the others stay as they are")
     only, cases = parser.parse_args().only, rows()
     torch.set_num_threads(1)

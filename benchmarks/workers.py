@@ -21,7 +21,7 @@ from typing import Any, Self
 HERE = Path(__file__).parent
 PEER = "D3RAY_PEER_PYTHON"  # names the peers' interpreter; without it, what `make peer` installed
 RESULTS = HERE / "results"
-PEER_SCRIPTS = ("d3rlpy_side.py", "pfrl_side.py")
+PEER_SCRIPTS = ("d3rlpy_side.py", "pfrl_side.py", "fidelity_jax.py")
 Task = Callable[..., Any]
 
 
@@ -29,7 +29,7 @@ Task = Callable[..., Any]
 
 
 def peer_place() -> Path:
-    """Where the interpreter of the environment that holds d3rlpy 2.8.1 and PFRL 0.4.0 would be."""
+    """Where the interpreter of the environment that holds d3rlpy 2.8.1, PFRL 0.4.0 and JAX would be."""
     named = os.environ.get(PEER)
     return Path(named) if named else HERE.parent / ".venv-peer" / "bin" / "python"
 
@@ -157,7 +157,7 @@ def timed(work: Callable[[], Any], device: str) -> dict[str, float]:
 def versions() -> dict[str, str]:
     """What a side runs with."""
     found = {"python": platform.python_version()}
-    for name in ("torch", "numpy", "gymnasium", "mujoco", "ray", "d3rlpy", "pfrl", "jax", "d3ray"):
+    for name in ("torch", "numpy", "gymnasium", "mujoco", "ray", "d3rlpy", "pfrl", "jax", "optax", "d3ray"):
         try:
             found[name] = version(name)
         except PackageNotFoundError:

@@ -11,7 +11,7 @@ import numpy as np
 from .episodes import Episode
 from .errors import DataError
 from .names import place_of
-from .operations import difference, joined, mapped, relabelled, selection
+from .operations import difference, goals, joined, mapped, relabelled, selection
 from .recording import Recording
 from .spec import Environment, Spec, value_columns
 from .storage.legal import IllegalActions
@@ -159,6 +159,17 @@ class Dataset(Recording):
     def relabel(self, reward: relabelled.Reward) -> Dataset:
         """Give the same steps other rewards: `reward - 1`, "success", or a function of arrays. See `relabelled.relabel`."""
         return Dataset.of(relabelled.relabel(self, reward))
+
+    def with_goals(self, part: str | Sequence[int] | None = None) -> Dataset:
+        """Return the same steps with goals beside observations, which training draws in hindsight. See `goals.with_goals`.
+
+        It is made once, so that a second training on these data knows the same dataset.
+        """
+        known: dict[Any, Dataset] = self.__dict__.setdefault("_aimed", {})
+        key = part if part is None or isinstance(part, str) else tuple(part)
+        if key not in known:
+            known[key] = Dataset.of(goals.with_goals(self, part))
+        return known[key]
 
     def map_batches(
         self,

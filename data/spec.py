@@ -355,6 +355,15 @@ def _read_protocol(value: object) -> object:
     return _PROTOCOLS[value] if isinstance(value, str) else value
 
 
+class Goals(Config):
+    """How an environment's goals are set and seen."""
+
+    part: tuple[int, ...] | None = setting(None, "entries of the environment's goal that are one; None: the whole of it")
+    tasks: tuple[int, ...] = setting(
+        (), "tasks that episodes have in turn, by number, as reset's option task_id; none: as the environment draws them"
+    )
+
+
 class Environment(Config):
     """A gymnasium environment by id.
 
@@ -364,6 +373,7 @@ class Environment(Config):
         atari: How a game of the Arcade Learning Environment is played; None: as gymnasium has it, in frames of 210 × 160 in colour.
             "deepmind" is the protocol of Mnih et al. 2015, with the settings' defaults; "dopamine" that of Machado et al. 2018,
             Castro et al. 2018 and DQN Replay, where sticky actions take the place of no-ops and only the game's end is one.
+        goals: How policies see the goal that the environment sets; None: they do not.
     """
 
     id: str = setting(..., "gymnasium's id, as CartPole-v1 or ALE/Breakout-v5")
@@ -371,3 +381,4 @@ class Environment(Config):
     atari: Annotated[Atari | None, BeforeValidator(_read_protocol)] = setting(
         None, "how an Atari game is played: deepmind, dopamine or settings", exclude_if=lambda value: value is None
     )
+    goals: Goals | None = setting(None, "how policies see the goal that it sets", exclude_if=lambda value: value is None)

@@ -29,7 +29,12 @@ from d3ray.platform.cluster.description import Description
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "benchmarks" / "results"
-PEERS = {"d3rlpy": "d3rlpy 2.8.1", "pfrl": "PFRL 0.4.0", "slow": "a slow version in float64, by loops over single samples"}
+PEERS = {
+    "d3rlpy": "d3rlpy 2.8.1",
+    "pfrl": "PFRL 0.4.0",
+    "slow": "a slow version in float64, by loops over single samples",
+    "jax": "the same equations written in JAX",
+}
 INTERVAL = runpy.run_path(str(RESULTS.parent / "significance.py"))["interval"]
 OPEN = (
     "Studies named *open* have `decoder_output` = `linear`: the behaviour's decoder ends without tanh, like d3rlpy's. They were "

@@ -21,7 +21,7 @@ def policy_module(fit: Fit) -> PolicyModule:
     """
     fit.nets()
     scaling, wants = fit.scaling, fit.sources.wants
-    arguments = (fit.algorithm, fit.learner.modules, scaling.affines(), fit.dtype, fit.coefficients, fit.ports, scaling.bounds)
+    arguments = (fit.algorithm, fit.learner.acting, scaling.affines(), fit.dtype, fit.coefficients, fit.ports, scaling.bounds)
     if memories(fit.ports) or noises(fit.ports, exploring=False):
         return PortedModule(*arguments, spec=fit.spec)
     if isinstance(wants, Stretches):

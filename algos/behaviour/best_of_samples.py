@@ -21,13 +21,17 @@ from ..ports import Noise, Ports, Tensors
 class BestOfSamples(Algorithm):
     """Algorithms that act by the best of some actions that they draw, as the first critic has it.
 
-    The greedy action is the best of `n_action_samples` that come of the same numbers in every state and at every call, so that it
-    is a function of the state; a draw is the best of as many that come of new numbers.
+    Unless the port is one that always draws, the greedy action is the best of `n_action_samples` that come of the same numbers in
+    every state and at every call, so that it is a function of the state; a draw is the best of as many that come of new numbers.
     """
 
     def proposals(self, nets: Nets, observation: Any, noise: Tensor) -> Tensor:
         """Actions [n·B, A] that standard normal numbers [n, B, noise_size] lead to."""
         raise NotImplementedError
+
+    def worth(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
+        """What actions [n·B, A] are chosen by, [1, n·B]."""
+        return nets.critic(observation, action, 1)
 
     def noise_size(self, spec: Spec, config: Any) -> int:
         """How many numbers lead to an action."""
@@ -39,7 +43,7 @@ class BestOfSamples(Algorithm):
     def act(self, nets: Nets, observation: Any, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
         numbers = noise["action"].movedim(0, 1) if "action" in noise else self._same(observation)
         n, actions = numbers.shape[0], self.proposals(nets, observation, numbers)
-        value = nets.critic(repeated(observation, n), actions, 1)
+        value = self.worth(nets, repeated(observation, n), actions)
         return taken(actions.unflatten(0, (n, -1)), best_of(Values(value), n)[1]), state
 
     def _same(self, observation: Any) -> Tensor:

@@ -13,6 +13,7 @@ import numpy as np
 from ...data.errors import ConfigError
 from ...data.seeds import fold, integers, root_key
 from ...data.spec import Environment, Spec
+from .goals import aimed, task_options
 from .make import AnyEnvironment, environment_of, is_given, make
 from .scores import normalized_score
 from .spaces import check_spaces
@@ -94,7 +95,7 @@ def evaluate(
         raise ConfigError(f"max_steps is {max_steps}; an episode needs at least 1, and None sets no limit.")
     if timeout is not None and not timeout > 0:
         raise ConfigError(f"timeout is {timeout:g}; an evaluation needs more than 0 seconds, and None sets no limit.")
-    explorer = _wandering(epsilon)
+    explorer, environment = _wandering(epsilon), aimed(environment, getattr(policy, "spec", None))
     vector = make(environment, n=_how_many(environment, episodes, n_envs), evaluating=True)
     try:
         limits = _Limits(max_steps, timeout)
@@ -137,10 +138,12 @@ class EnvironmentEvaluator:
 
         Of a policy that acts for a return these are of its first target, and `return_target_1800` and so on of its others.
         """
+        policies = by_target(algorithm.policy())
         if self._vector is None:
-            self._vector = make(self.environment, n=_how_many(self.environment, self.episodes, self.n_envs), evaluating=True)
+            environment = aimed(self.environment, getattr(policies[""], "spec", None))
+            self._vector = make(environment, n=_how_many(self.environment, self.episodes, self.n_envs), evaluating=True)
         metrics: dict[str, float] = {}
-        for name, policy in by_target(algorithm.policy()).items():
+        for name, policy in policies.items():
             how: dict[str, Any] = {"epsilon": self.epsilon, "max_steps": self.max_steps, "timeout": self.timeout}
             played = evaluate(policy, self._vector, episodes=self.episodes, seed=self.seed, **how)
             found = {"return": played.mean, "return_std": played.std, "length": float(played.lengths.mean())}
@@ -231,7 +234,8 @@ def _play(
         if begun and limits.over:
             break
         playing, begun = list(range(n)), first + n
-        observation, state = vector.reset(playing, seeds[first : first + n]), policy.start(n)
+        options = task_options(vector.single, range(first, first + n))
+        observation, state = vector.reset(playing, seeds[first : first + n], options), policy.start(n)
         if watch is not None:
             watch(first)
         while playing:

@@ -14,6 +14,7 @@ from ...data.errors import ConfigError
 from ...data.spec import Environment
 from .atari import AtariGame
 from .classic import ClassicEnvironment, is_environment
+from .goals import GoalObservation
 from .packages import extra_of, missing_extra, register, wrapped
 from .spaces import spec_of
 from .vector import VectorEnvironment
@@ -76,7 +77,7 @@ def environment_of(environment: Any) -> Environment | None:
         return Environment(id=environment)
     if isinstance(environment, Environment):
         return environment
-    if isinstance(environment, AtariGame):
+    if isinstance(environment, AtariGame | GoalObservation):
         return environment.config
     spec = environment.spec if isinstance(environment, gymnasium.Env) else None  # classic gym's CartPole is not gymnasium's
     if spec is None or spec.id not in gymnasium.registry or spec.additional_wrappers:
@@ -107,7 +108,8 @@ def _by_id(environment: Environment, *, evaluating: bool) -> Any:
             warnings.filterwarnings("ignore", message=".*out of date")  # v4 is what the literature's scores are compared with
             if environment.atari is not None:
                 return AtariGame(environment, evaluating=evaluating)
-            return wrapped(name, gymnasium.make(name, disable_env_checker=True, **cast("dict[str, Any]", environment.kwargs)))
+            made = wrapped(name, gymnasium.make(name, disable_env_checker=True, **cast("dict[str, Any]", environment.kwargs)))
+            return GoalObservation(made, environment) if environment.goals else made
     except gymnasium.error.UnregisteredEnv as error:
         if extra := missing_extra(name):
             raise ConfigError(f"{name} needs a package that is missing: pip install 'd3ray[{extra}]' brings it.") from error

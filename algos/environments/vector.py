@@ -82,15 +82,22 @@ class VectorEnvironment:
         self._action_type = np.dtype(getattr(action, "dtype", np.int64))
         self._low, self._high = (action.low, action.high) if isinstance(self.spec.action, Box) else (None, None)
 
-    def reset(self, indices: Iterable[int] | None = None, seeds: Sequence[int] | None = None) -> Any:
+    def reset(
+        self,
+        indices: Iterable[int] | None = None,
+        seeds: Sequence[int] | None = None,
+        options: Sequence[dict[str, Any]] | None = None,
+    ) -> Any:
         """Start new episodes in the environments `indices` (None: all), and give what all of them show.
 
-        Observations are [n, ...] or a dict of such arrays. `seeds` are one each, in the order of `indices`; None: derived, see the
-        class.
+        Observations are [n, ...] or a dict of such arrays. `seeds` and `options` are one each, in the order of `indices`; None:
+        derived, see the class, and none.
         """
         chosen = range(self.n) if indices is None else list(map(int, indices))
         for at, i in enumerate(chosen):
-            observation, info = self.environments[i].reset(seed=self._reset_seed(i) if seeds is None else int(seeds[at]))
+            asked: dict[str, Any] = {} if options is None else {"options": options[at]}
+            seed = self._reset_seed(i) if seeds is None else int(seeds[at])
+            observation, info = self.environments[i].reset(seed=seed, **asked)
             self.resets[i] += 1
             self._show(i, observation, info)
         return self._observation()

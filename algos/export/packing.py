@@ -139,7 +139,7 @@ def read_torch_policy(folder: str | Path, device: AnyDevice = "cpu") -> Policy:
     for name in record.networks:
         prefix = f"networks.{name}."
         own = {key.removeprefix(prefix): tensor for key, tensor in weights.items() if key.startswith(prefix)}
-        algorithm.fit_.learner.modules[name].load_state_dict(own)
+        algorithm.fit_.learner.acting[name].load_state_dict(own)
     return policy_of(algorithm.fit_)
 
 

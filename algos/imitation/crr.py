@@ -109,7 +109,7 @@ class CRR(ActorCritic, DistributionPolicy):
         n = self.config_.n_action_samples
         drawn = nets.policy(observation).sample(noise["draws"].movedim(1, 0))  # [n, B, A]
         values = apart(nets.critic(repeated(observation, n), drawn.flatten(0, 1)).mean(0), n)
-        return taken(drawn, Categorical(values.mT.log_softmax(-1)).sample(noise["choice"])), state
+        return taken(drawn, Categorical(values.transpose(0, 1).log_softmax(-1)).sample(noise["choice"])), state
 
     @loss("member sample")
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:

@@ -21,10 +21,10 @@ from typing import ClassVar
 from ...data.config import setting
 from ..critics import DiscreteCritics, SoftmaxActor
 from ..networks.q_functions import Mean, MeanQFunction
-from .iql import IQL, ExpectileConfig
+from .iql import IQL, ExpectileConfig, WeightedConfig
 
 
-class DiscreteIQLConfig(ExpectileConfig):
+class DiscreteIQLConfig(ExpectileConfig, WeightedConfig):
     q_function: MeanQFunction = setting(Mean(loss="squared"), "what critics estimate: mean, or a distribution of the return")
 
 

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from ...data.batch import Batch
 from ...data.config import setting
 from ...data.spec import Spec
-from ..config import Bounds, Preset
+from ..config import Bounds, Preset, TrainedConfig
 from ..critics import ActorCriticConfig, Critics, DistributionPolicy, PolicyAndCriticsConfig, critic_network
 from ..definition import LossValue, Network, Verbs, due, loss, precomputed
 from ..nets import Hyper, Nets
@@ -46,20 +46,31 @@ RETURNS = {"name": "return_based", "multiplier": 1000.0}
 CODE = "IQL's code 09d7002, configs/mujoco_config.py"
 
 
-class InSampleConfig(PolicyAndCriticsConfig):
-    """Settings of what has a value of the data's actions and IQL's weighted regression, whichever actions they are."""
+class InSampleConfig(TrainedConfig):
+    """Settings of a value of the data's actions."""
 
-    weight_temp: float = setting(3.0, "β: inverse temperature of the advantage weight; 0 is cloning", source=CODE, ge=0)
-    max_weight: float = setting(100.0, "w: ceiling of the advantage weight", source="IQL's code, actor.py", gt=0)
     value_learning_rate: float = setting(3e-4, "of the value function", source=CODE, gt=0)
     value_optimizer: Optimizer = setting(Adam(), "what steps the value function", source="IQL's code, learner.py")
     value_encoder: Encoder = setting(DefaultEncoder(), "hidden layers of the value function", source=CODE)
+
+
+class ExpectileConfig(InSampleConfig):
+    """Settings of a value that is an expectile."""
+
+    expectile: float = setting(0.7, "ε: which expectile of Q the value learns", source=CODE, gt=0, lt=1)
+
+
+class WeightedConfig(InSampleConfig, PolicyAndCriticsConfig):
+    """Settings of IQL's weighted regression, whichever actions they are."""
+
+    weight_temp: float = setting(3.0, "β: inverse temperature of the advantage weight; 0 is cloning", source=CODE, ge=0)
+    max_weight: float = setting(100.0, "w: ceiling of the advantage weight", source="IQL's code, actor.py", gt=0)
     actor_optimizer: Optimizer = setting(
         Adam(schedule=Cosine(duration=1_000_000)), "what steps the policy", source="IQL's code, learner.py and train_offline.py"
     )
 
 
-class ContinuousInSampleConfig(InSampleConfig, ActorCriticConfig):
+class ContinuousInSampleConfig(WeightedConfig, ActorCriticConfig):
     """Settings of those that have IQL's policy of continuous actions."""
 
     policy_type: Literal["stochastic", "deterministic"] = setting("stochastic", "normal, or one action a state", source=CODE)
@@ -67,15 +78,43 @@ class ContinuousInSampleConfig(InSampleConfig, ActorCriticConfig):
     log_std_bounds: Bounds = setting((-5.0, 2.0), "where log σ is clipped", source="IQL's code, learner.py and policy.py")
 
 
-class ExpectileConfig(InSampleConfig):
-    expectile: float = setting(0.7, "ε: which expectile of Q the value learns", source=CODE, gt=0, lt=1)
-
-
 class IQLConfig(ExpectileConfig, ContinuousInSampleConfig):
     """Settings of `IQL`."""
 
 
-class IQL(Critics, DistributionPolicy):
+class InSampleValues(Critics):
+    """Algorithms whose critics learn from a value function of the data's actions."""
+
+    def value_networks(self, spec: Spec, config: Any) -> dict[str, Network]:
+        value = ValueFunction(config.value_encoder, spec.observation)
+        return {
+            "value": Network(value, "value_learning_rate", optimizer=config.value_optimizer),
+            "critic": critic_network(spec, config),
+        }
+
+    @loss("sample")
+    def value_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
+        u = self.advantage(nets, batch, h)
+        return torch.where(u < 0, 1 - h.expectile, h.expectile) * u.square(), {"advantage": u}
+
+    @loss("member sample")
+    def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
+        """L_Q of each member and sample, [members, B]. `batch.discount` is γⁿ (1 - terminated)."""
+        with torch.no_grad():
+            goal = batch.reward + batch.discount * nets.value(batch.next_observation)
+        return td_loss(nets.critic, batch, goal)
+
+    def advantage(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
+        """The advantage u = min_i Q̂_i(s, a) - V(s), [B], in units of return."""
+        return self.target_value(nets, batch, h) - nets.value(batch.observation)
+
+    @precomputed
+    def target_value(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
+        """min_i Q̂_i(s, a), [B]; two losses read it."""
+        return reduced(self.values(nets.target, batch.observation, batch.action), "min")
+
+
+class IQL(InSampleValues, DistributionPolicy):
     """IQL, offline or online.
 
     Data: continuous actions in [-1, 1] after the action scaler. β is in 1/reward: another unit of the reward is another β.
@@ -89,13 +128,9 @@ class IQL(Critics, DistributionPolicy):
         "d3rlpy": Preset("d3rlpy 2.8.1, algos/qlearning/iql.py", {"actor_optimizer": "adam"}),
     } | TaskPresets(__file__, IQLConfig)
 
-    def networks(self, spec: Spec, config: InSampleConfig) -> dict[str, Network]:
-        policy, value = self.policy_network(spec, config), ValueFunction(config.value_encoder, spec.observation)
-        return {
-            "value": Network(value, "value_learning_rate", optimizer=config.value_optimizer),
-            "policy": Network(policy, "actor_learning_rate", optimizer=config.actor_optimizer),
-            "critic": critic_network(spec, config),
-        }
+    def networks(self, spec: Spec, config: Any) -> dict[str, Network]:
+        policy = Network(self.policy_network(spec, config), "actor_learning_rate", optimizer=config.actor_optimizer)
+        return {"policy": policy, **self.value_networks(spec, config)}
 
     def policy_network(self, spec: Spec, config: Any) -> nn.Module:
         seen, size = spec.observation, spec.action.shape[0]
@@ -114,30 +149,9 @@ class IQL(Critics, DistributionPolicy):
         learner.minimise(self.critic_loss, "critic", batch)
 
     @loss("sample")
-    def value_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        u = self.advantage(nets, batch, h)
-        return torch.where(u < 0, 1 - h.expectile, h.expectile) * u.square(), {"advantage": u}
-
-    @loss("sample")
     def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_π of each sample, [B]. The weight has no gradient."""
         with torch.no_grad():
             weight = (h.weight_temp * self.advantage(nets, batch, h)).exp().minimum(h.max_weight)
         log_prob = nets.policy(batch.observation).log_prob(batch.action)
         return -weight * log_prob, {"weight": weight, "log_prob": log_prob}
-
-    @loss("member sample")
-    def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
-        """L_Q of each member and sample, [members, B]. `batch.discount` is γⁿ (1 - terminated)."""
-        with torch.no_grad():
-            goal = batch.reward + batch.discount * nets.value(batch.next_observation)
-        return td_loss(nets.critic, batch, goal)
-
-    def advantage(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
-        """The advantage u = min_i Q̂_i(s, a) - V(s), [B], in units of return."""
-        return self.target_value(nets, batch, h) - nets.value(batch.observation)
-
-    @precomputed
-    def target_value(self, nets: Nets, batch: Batch, h: Hyper) -> Tensor:
-        """min_i Q̂_i(s, a), [B]; two losses read it."""
-        return reduced(self.values(nets.target, batch.observation, batch.action), "min")

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from ...data.batch import Batch
+from ...data.batch import Batch, Sequences
 from ...data.histories import steps_there
 from ...data.random import root_key
 from ..definition import Definition
@@ -95,14 +95,16 @@ def finite_rows(learner: Learner) -> list[bool]:
 def snapshot(learner: Learner, ports: Ports, batch: Batch, k: int) -> dict[str, float]:
     """Measures the present policy and critics of the k-th seed on its batch. Waits for the device."""
     algorithm, tensors, action = learner.algorithm, dict[str, Parameters](), batch.action
-    observation: Any = batch.observation if memories(ports) else batch.seen
+    steps = bool(memories(ports)) and isinstance(batch, Sequences)  # of stretches, of which the first is acted on
+    observation: Any = batch.observation if steps else batch.seen
     if learner.stacked:
         live = {name: {**parameters, **learner.buffers[name]} for name, parameters in learner.live.items()}
         tensors, observation, action = pytree.tree_map(lambda part: part[k], (live, observation, action))
     h: Any = Hyper(cast("dict[str, Tensor]", {name: rows[k] for name, rows in learner.values.items()}))
     nets, found = Nets(learner.modules, tensors, None, None, learner.dtype, h=h), dict[str, float]()
     if type(algorithm).acts() and action.is_floating_point():
-        done = _acted(algorithm, nets, ports, observation)
+        first = pytree.tree_map(lambda part: part[:, 0], observation) if steps else observation
+        done = _acted(algorithm, nets, ports, first)
         found["action_saturation"] = float((done.abs() >= SATURATED).double().mean())
     if type(algorithm).learns_values():
         values, there = algorithm.value(nets, observation, action), steps_there(observation)
@@ -111,11 +113,9 @@ def snapshot(learner: Learner, ports: Ports, batch: Batch, k: int) -> dict[str, 
 
 
 def _acted(algorithm: Definition, nets: Nets, ports: Ports, observation: Any) -> Tensor:
-    """Greedy actions; of a policy with a memory those at an episode's first step, of stretches their first."""
+    """Greedy actions; of a policy with a memory those at an episode's first step."""
     if steps_there(observation) is not None:
         return acted(algorithm, nets, observation, {}, {})[0]
-    if memories(ports):
-        observation = pytree.tree_map(lambda part: part[:, 0], observation)
     like = pytree.tree_leaves(observation)[0]
     dtype = like.dtype if like.is_floating_point() else torch.float32
     noise = drawn(ports, root_key(0, like.device), len(like), dtype)

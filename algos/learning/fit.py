@@ -23,7 +23,7 @@ from .divergence import Divergence
 from .learner import Learner
 from .programs import compiling_pays, programs_of
 from .scaling import Scaling
-from .setup import config_for_dataset, config_for_spaces, seen_spec
+from .setup import aimed, config_for_dataset, config_for_spaces, seen_spec
 from .sources import Sources
 
 STATE_VERSION = 1
@@ -99,6 +99,7 @@ class Fit:
 
         What the algorithm opens itself may be no dataset: it has the `spec` of its spaces.
         """
+        given = aimed(algorithm, given)
         if isinstance(given, Dataset):
             config = config_for_dataset(algorithm, given)
         else:
@@ -214,7 +215,7 @@ class Fit:
         """The networks at rest. One seed only: `row` takes one out of a stack."""
         if len(self.seeds) > 1:
             raise ConfigError("A stack holds several policies: take one with .seed(k).")
-        return Nets(self.learner.modules, {}, None, None, self.dtype, h=self.coefficients())
+        return Nets(self.learner.acting, {}, None, None, self.dtype, h=self.coefficients())
 
     # ---- state
 

@@ -12,6 +12,7 @@ import torch
 from ...data.augmentation import AugmentationPipeline
 from ...data.dataset import Dataset
 from ...data.errors import DataError, advised
+from ...data.operations.goals import check_goals, has_goals
 from ...data.sampling import stacked_spec
 from ...data.sampling_settings import RecurrentSampling, UniformSampling
 from ...data.scalers.action import MinMaxActionScaler
@@ -100,13 +101,31 @@ def _reaching(config: Any, algorithm: str, name: str, spec: Spec, low: float, hi
 
 
 def trained_on(algorithm: Definition, given: Any) -> Any:
-    """A dataset: what is given, what lies at a place, or a copy of episodes. What an algorithm opens itself is left as it is."""
+    """A dataset: what is given, what lies at a place, or a copy of episodes; with goals, where they are wanted.
+
+    What an algorithm opens itself is left as it is.
+    """
     wants = algorithm.wants(algorithm.check_settings())
-    if isinstance(given, Dataset) or (isinstance(wants, Opens) and not wants.reads_data):
+    if isinstance(wants, Opens) and not wants.reads_data and not isinstance(given, Dataset):
         return given
     if isinstance(given, str | Path):
-        return Dataset.open(given)
-    return Dataset.from_episodes(given)
+        given = Dataset.open(given)
+    elif not isinstance(given, Dataset):
+        given = Dataset.from_episodes(given)
+    return aimed(algorithm, given)
+
+
+def aimed(algorithm: Definition, given: Any) -> Any:
+    """The same data with goals beside observations, where the algorithm is told one and they have none.
+
+    Raises DataError where goals that they have cannot be compared with what is reached.
+    """
+    if not algorithm.goal_conditioned or not isinstance(given, Dataset):
+        return given
+    config = algorithm.check_settings()
+    found = given if has_goals(given.spec) else given.with_goals(config.goal_part)
+    check_goals(found, config.goal_part, config.observation_scaler)
+    return found
 
 
 def check_actions(algorithm: Definition, spec: Spec, name: str) -> None:

@@ -23,7 +23,7 @@ from ..environments.spaces import check_spaces
 from ..wants import Material, Opens, Stretches, Transitions, Wants
 from .learner import Learner
 from .resolution import check_resolution
-from .setup import check_range, sampling, seen_spec
+from .setup import aimed, check_range, sampling, seen_spec
 
 
 class Sources:
@@ -63,6 +63,7 @@ class Sources:
         Raises:
             DataError: its spaces are others, or its actions leave [-1, 1].
         """
+        given = aimed(self._algorithm, given)
         if self._kept is None or self._kept[0] is not given:
             data = self._checked(given) if isinstance(given, Dataset) else {}
             known = self.state() if data.get("fingerprint") == self.data.get("fingerprint") else {}
@@ -124,7 +125,7 @@ class Sources:
         """
         if isinstance(self.wants, Opens) and not self.wants.reads_data:
             raise ConfigError(f"{self._name} makes what it learns from, so its losses cannot be read on {dataset.name!r}.")
-        chosen = sampling(self._config)
+        dataset, chosen = aimed(self._algorithm, dataset), sampling(self._config)
         same = isinstance(chosen, RecurrentSampling)
         uniform = chosen if same else UniformSampling(frames=chosen.frames, frame_padding=chosen.frame_padding)
         wants = self.wants.transitions if isinstance(self.wants, Generated) else self.wants

@@ -70,6 +70,16 @@ class TrainingState:
         self._optimizers = {name: self._set_up_optimizers(name, network) for name, network in self.networks.items()}
 
     @property
+    def acting(self) -> dict[str, nn.Module]:
+        """The networks that act: of those that `Definition.averages` names the targets."""
+        return {**self.modules, **{name: self._targets[name] for name in self.algorithm.averages}}
+
+    def acting_tensors(self) -> Named:
+        """Parameters and buffers of the networks that act."""
+        live = {name: {**own, **self.buffers[name]} for name, own in self.live.items()}
+        return {**live, **{name: self.target[name] for name in self.algorithm.averages}}
+
+    @property
     def has_guests(self) -> bool:
         return bool(self._guests)
 

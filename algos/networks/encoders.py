@@ -16,6 +16,7 @@ from ...data.spec import Box, Dict, ObservationSpace, flat_space, space_columns
 from .encoding import DenseEncoder as DenseEncoder
 from .encoding import EncoderConfig as EncoderConfig
 from .encoding import LayersConfig, PerceptronConfig, Positive, described
+from .encoding import ResidualEncoder as ResidualEncoder
 from .encoding import VectorEncoder as VectorEncoder
 from .named import Named
 from .perceptrons import EncoderModule as EncoderModule
@@ -129,7 +130,7 @@ def _shared(config: LayersConfig, kind: type[LayersConfig]) -> dict[str, Any]:
 
 # ---- by name
 
-_OURS = (DefaultEncoder, VectorEncoder, DenseEncoder, PixelEncoder, KeysEncoder, GRUEncoder, LSTMEncoder)
+_OURS = (DefaultEncoder, VectorEncoder, DenseEncoder, ResidualEncoder, PixelEncoder, KeysEncoder, GRUEncoder, LSTMEncoder)
 KINDS = Named("encoder", EncoderConfig, _OURS, "vector")
 register_encoder = KINDS.register  # makes a user's own encoder known by its `name`; also a class decorator
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Annotated, Any, Literal, TypeVar, cast
 
 import torch
@@ -17,14 +18,16 @@ from .perceptrons import EncoderModule as EncoderModule
 from .perceptrons import Linear, VectorNetwork
 
 Positive = Annotated[int, Field(gt=0)]
-Activation = Literal["relu", "tanh", "elu", "gelu", "silu", "leaky_relu", "none"]
+Activation = Literal["relu", "tanh", "elu", "gelu", "gelu_tanh", "silu", "mish", "leaky_relu", "none"]
 D3RLPY = "d3rlpy 2.8.1, models/encoders.py"
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
     "tanh": nn.Tanh,
     "elu": nn.ELU,
     "gelu": nn.GELU,
+    "gelu_tanh": lambda: nn.GELU("tanh"),  # the approximation that is JAX's default
     "silu": nn.SiLU,
+    "mish": nn.Mish,
     "leaky_relu": nn.LeakyReLU,
     "none": nn.Identity,
 }
@@ -41,6 +44,14 @@ def after(width: int, config: LayersConfig, members: int | None, *, images: bool
         layers.append((BatchNorm if config.normalization == "batch" else LayerNorm)(width, members, images=images))
     if config.dropout_rate:
         layers.append(Dropout(config.dropout_rate, images=images))
+    return layers
+
+
+def _before(width: int, config: LayersConfig, members: int | None) -> list[nn.Module]:
+    """Makes what comes before a residual block: dropout, normalisation."""
+    layers: list[nn.Module] = [Dropout(config.dropout_rate)] if config.dropout_rate else []
+    if config.normalization is not None:
+        layers.append((BatchNorm if config.normalization == "batch" else LayerNorm)(width, members))
     return layers
 
 
@@ -136,6 +147,36 @@ class DenseLayers(nn.Module):
         return h
 
 
+class ResidualLayers(nn.Module):
+    """Blocks that are added to their input, after a layer that brings it to their width."""
+
+    _EXPANSION = 4
+
+    def __init__(self, size: int, config: PerceptronConfig, members: int | None) -> None:
+        super().__init__()
+
+        def layer(size_in: int, size_out: int) -> Linear:
+            return Linear(size_in, size_out, members, spectral_norm=config.spectral_norm)
+
+        widths = (config.hidden_units[0], *config.hidden_units)
+        self.first = layer(size, widths[0])
+        self.blocks, self.passed = nn.ModuleList(), nn.ModuleList()
+        for before, width in pairwise(widths):
+            inner = self._EXPANSION * width
+            activation = ACTIVATIONS[config.activation]()
+            self.blocks.append(
+                nn.Sequential(*_before(before, config, members), layer(before, inner), activation, layer(inner, width))
+            )
+            self.passed.append(nn.Identity() if before == width else layer(before, width))
+        self.last = ACTIVATIONS[config.last_activation or config.activation]()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        for block, passed in zip(self.blocks, self.passed, strict=True):
+            x = passed(x) + block(x)
+        return self.last(x)
+
+
 class PerceptronConfig(LayersConfig):
     hidden_units: tuple[Positive, ...] = setting((256, 256), "width of each layer", source=D3RLPY, min_length=1)
 
@@ -162,6 +203,24 @@ class DenseEncoder(PerceptronConfig):
 
     def layers(self, size: int, members: int | None) -> nn.Module:
         return DenseLayers(size, self, members)
+
+    def build(self, observation: ObservationSpace, action_size: int = 0, members: int | None = None) -> EncoderModule:
+        return self.begun(VectorNetwork(observation, action_size, members, self))
+
+
+class ResidualEncoder(PerceptronConfig):
+    """Blocks of two layers, the first four times as wide, that are added to their input: IDQL's LN-ResNet.
+
+    Before each block come dropout and normalisation, after the last the activation.
+    """
+
+    name: Literal["residual"] = "residual"
+    hidden_units: tuple[Positive, ...] = setting(
+        (256, 256, 256), "width of each block", source="authors' code of IDQL 7582571, jaxrl5/networks/resnet.py", min_length=1
+    )
+
+    def layers(self, size: int, members: int | None) -> nn.Module:
+        return ResidualLayers(size, self, members)
 
     def build(self, observation: ObservationSpace, action_size: int = 0, members: int | None = None) -> EncoderModule:
         return self.begun(VectorNetwork(observation, action_size, members, self))

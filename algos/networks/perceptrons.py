@@ -132,7 +132,7 @@ class Linear(nn.Module):
         if n < self.members:
             weight, bias = weight[:n], bias[:n]
         if n > 1 and weight.shape[-1] == 1:  # one output: on a CPU a batched product takes four times as long as a sum
-            return (x * weight.mT).sum(-1, keepdim=True) + bias
+            return (x * weight.transpose(-2, -1)).sum(-1, keepdim=True) + bias  # .mT has no operator in ONNX
         return _affine(x, weight, bias)
 
 

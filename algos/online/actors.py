@@ -49,8 +49,8 @@ class Weights:
     def of(cls, fit: Fit) -> Weights:
         learner = fit.learner
         tensors = {
-            name: {key: tensor.detach().cpu().clone() for key, tensor in {**live, **learner.buffers[name]}.items()}
-            for name, live in learner.live.items()
+            name: {key: tensor.detach().cpu().clone() for key, tensor in own.items()}
+            for name, own in learner.acting_tensors().items()
         }
         coefficients = {name: row for name, (row,) in learner.values.items()}
         return cls(learner.step, tensors, coefficients, fit.config.observation_scaler)
@@ -59,10 +59,10 @@ class Weights:
         """Make a fit of the same algorithm act by them."""
         learner = fit.learner
         with torch.no_grad():
+            mine = learner.acting_tensors()
             for name, tensors in self.tensors.items():
-                mine = {**learner.live[name], **learner.buffers[name]}
                 for key, tensor in tensors.items():
-                    mine[key].copy_(tensor)
+                    mine[name][key].copy_(tensor)
         for name, value in self.coefficients.items():
             learner.set_hyper(name, [value])
         if self.observation_scaler is not None and self.observation_scaler.is_running:

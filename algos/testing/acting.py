@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from ...data.dataset import Dataset
+from ...data.episodes import observations_of
 from ...data.errors import D3rayError
 from ...data.masks import masked
+from ...data.operations.goals import GOAL, SEEN
 from ..base import Algorithm
 from ..export.golden import BATCHES
 from ..export.graphs import onnx_bytes, portable, torchscript_bytes
@@ -16,7 +18,7 @@ from ..ports import noises
 from ..stack import Stack
 from .alternatives import other_floats
 from .errors import ContractError, Make, check, largest_difference, live
-from .tiny import answers, data_for, looks_back, tiny_arrays, values_alone
+from .tiny import answers, data_for, looks_back, shown, tiny_arrays, values_alone
 
 REACH = 2.0  # of raw actions where they are scaled
 
@@ -28,7 +30,7 @@ def check_predictions(make: Make) -> None:
     algorithm = make(observation_scaler="standard").fit(dataset, n_steps=2)
     name, shape, observation = algorithm.name, dataset.spec.action.shape, dataset.columns["observation"][:7]
     if values_alone(algorithm):
-        value = algorithm.predict_value(observation, dataset.columns["action"][:7])
+        value = algorithm.predict_value(shown(algorithm, observation), dataset.columns["action"][:7])
         if value.shape != (7,):
             raise ContractError(f"{name}.predict_value gives the shape {value.shape} for 7 observations.")
     if not algorithm.acts():
@@ -93,7 +95,7 @@ def _answered_otherwise(make: Make, row: dict[str, float]) -> str:
 def _asked(algorithm: Algorithm, observation: np.ndarray, action: np.ndarray) -> dict[str, np.ndarray]:
     found = {said: answer(observation) for said, answer in answers(algorithm).items()}
     if values_alone(algorithm):
-        found["predict_value"] = algorithm.predict_value(observation, action)
+        found["predict_value"] = algorithm.predict_value(shown(algorithm, observation), action)
     if type(algorithm).log_prob is not Algorithm.log_prob and algorithm.stochastic and not looks_back(algorithm):
         found["policy().log_prob"] = algorithm.policy().log_prob(observation, action)
     return found
@@ -102,7 +104,7 @@ def _asked(algorithm: Algorithm, observation: np.ndarray, action: np.ndarray) ->
 @check
 def check_scalers_act_once(make: Make) -> None:
     """A scaler does what scaling the data beforehand does, in training and predicting alike: it acts everywhere, and once."""
-    scalers = _scalers(make)
+    scalers, aimed = _scalers(make), make().goal_conditioned
     arrays = _raw_arrays(make)
     algorithm = make(dtype="float64", **scalers).fit(_dataset(arrays), 5, 5)
     observation, config = arrays["observations"][:16].astype(np.float64), algorithm.config_
@@ -110,8 +112,11 @@ def check_scalers_act_once(make: Make) -> None:
     for scaler in scalers:
         fitted = getattr(config, scaler)
 
-        def scaled(array: np.ndarray, fitted: Any = fitted) -> np.ndarray:
-            return fitted.transform(array.astype(np.float64)).numpy()
+        def scaled(
+            array: np.ndarray, fitted: Any = fitted, *, aimed: bool = aimed and scaler == "observation_scaler"
+        ) -> np.ndarray:
+            array = array.astype(np.float64)
+            return (fitted.transform({SEEN: array, GOAL: array})[SEEN] if aimed else fitted.transform(array)).numpy()
 
         parts = {"observation_scaler": ("observations", "final_observations"), "action_scaler": ("actions",)}.get(
             scaler, ("rewards",)
@@ -153,8 +158,8 @@ def check_export_acts_as_predict(make: Make, *, onnx: bool = True) -> None:
         return  # golden noise is not that of `predict`, and `portable` has compared the graph
     for n in BATCHES:
         inputs = {name.removeprefix(f"batch_{n}/"): a for name, a in policy.golden.items() if name.startswith(f"batch_{n}/")}
-        shown = masked(inputs["observation"], inputs.get("action_mask"))
-        if not np.allclose(algorithm.predict(shown), inputs["action"], atol=policy.tolerance):
+        seen = masked(observations_of(inputs, slice(None)), inputs.get("action_mask"))
+        if not np.allclose(algorithm.predict(seen), inputs["action"], atol=policy.tolerance):
             raise ContractError(
                 f"{algorithm.name}: its exported policy acts otherwise than predict. All that predict does has to be in `act`."
             )

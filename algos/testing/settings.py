@@ -15,7 +15,7 @@ from ...data.errors import ConfigError, DataError
 from ..base import Algorithm
 from .alternatives import alternatives, unchecked_alternatives
 from .errors import ContractError, Make, check, live
-from .tiny import answers, data_for, tiny_dataset, values_alone
+from .tiny import answers, data_for, shown, tiny_dataset, values_alone
 
 TRIED = 12  # other values of a setting before it is taken to have no effect
 
@@ -144,7 +144,7 @@ class Effects:
         observation, action = (self._dataset.columns[column][:8] for column in ("observation", "action"))
         found = {name: answer(observation) for name, answer in answers(algorithm).items()}
         if values_alone(algorithm):
-            found["predict_value"] = algorithm.predict_value(observation, action)
+            found["predict_value"] = algorithm.predict_value(shown(algorithm, observation), action)
         return {name: torch.as_tensor(array) for name, array in found.items()}
 
     @staticmethod

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...data.dataset import Dataset
 from ...data.masks import bare, mask_of
+from ...data.operations.goals import GOAL, SEEN
 from ...data.random import normal, root_key, uniform
 from ...data.storage.claims import scratch_names
 from ..base import Algorithm
@@ -98,12 +99,10 @@ def tiny_settings(algorithm: type[Algorithm]) -> dict[str, Any]:
         settings["algo"] = TinyPolicy(discrete="continuous" not in algorithm.action_kinds())
     if issubclass(algorithm, InAModel):
         settings |= _in_a_model(algorithm)
-    if "pessimism" in fields:
-        settings["pessimism"] = 0.5
-    if "patience" in fields:
-        settings["patience"] = 3
-    if "transformer" in fields:
-        settings["transformer"] = Transformer(n_layers=2)
+    if "value_goals" in fields:  # so that some goals are reached
+        settings["value_goals"] = fields["value_goals"].default.model_copy(update={"current": 0.2, "future": 0.5})
+    small = {"pessimism": 0.5, "patience": 3, "transformer": Transformer(n_layers=2)}
+    settings |= {name: value for name, value in small.items() if name in fields}
     for name, field in fields.items():
         if name.endswith("_interval") and isinstance(field.default, int) and field.default > 7:
             settings[name] = 7  # so that it comes round within a check
@@ -171,9 +170,18 @@ def answers(algorithm: Algorithm) -> dict[str, Callable[[Any], Any]]:
     if not algorithm.acts():
         return {}
     if not looks_back(algorithm):
-        return {"predict": algorithm.predict, "sample_action": algorithm.sample_action}
+        asked = {"predict": algorithm.predict, "sample_action": algorithm.sample_action}
+        return {name: lambda observation, answer=answer: answer(shown(algorithm, observation)) for name, answer in asked.items()}
     policy = algorithm.policy()
     return {"policy().step": lambda observation: policy.step(policy.start(len(bare(observation))), observation)[1]}
+
+
+def shown(algorithm: Algorithm, observation: Any) -> Any:
+    """Give observations of tiny data as the algorithm takes them: what is told a goal, with one."""
+    if not algorithm.goal_conditioned:
+        return observation
+    part = algorithm.config_.goal_part
+    return {SEEN: observation, GOAL: observation if part is None else observation[..., list(part)]}
 
 
 def values_alone(algorithm: Algorithm) -> bool:

@@ -18,7 +18,7 @@ from ..masks import ACTION_MASK, Masked
 from ..scalers import ActionScaler, ObservationScaler, RewardScaler, index_affines, observation_affines
 from ..spec import Spec, is_shown
 from ..tracing import host_may_look
-from .returns import RETURNS, ReturnsToGo
+from .returns import RETURNS, WINDOW, ReturnsToGo
 from .windows import Place
 
 _NARROW = 128  # bytes of a row: of wider ones, to look up two at once costs as much as one after the other
@@ -59,6 +59,8 @@ class Gather:
             `ahead/discount`, `ahead/mask` (which of them the episode has) and `ahead/observation`, the one that each step led to.
         returns: What gives returns to go, where they are wanted; the batch carries them in `extra`.
         stacks: By observation column, how its frames are stacked; what is drawn must then say how many steps come `before` it.
+        window_actions: Whether the batch carries in `extra` the scaled actions of each window, `window_action` [..., B, td_steps, A],
+            and `window_mask` [..., B, td_steps], which is 1 where the episode has the step: beyond that its last action is repeated.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class Gather:
         ahead: int = 0,
         returns: ReturnsToGo | None = None,
         stacks: Mapping[str, FrameStack] | None = None,
+        window_actions: bool = False,
     ) -> None:
         self.stacks = dict(stacks or {})
         self.columns, self.gamma, self.td_steps, self.dtype = columns, gamma, td_steps, dtype
@@ -91,6 +94,7 @@ class Gather:
             self.observation_affines |= counted
             self.action_affine = self._place or self.action_affine
         self.reward_transform = reward_scaler.reward_transform() if reward_scaler else None
+        self.window_actions = window_actions
         self.next_action, self.extra, self.returns, self.ahead = next_action, tuple(extra), returns, ahead
         self._pairs = {name: _pairs(column) for name, column in columns.items() if _is_narrow(column)}
         for name in self.extra:
@@ -139,6 +143,8 @@ class Gather:
         extra = {name: self.take(name, rows) for name in self.extra}
         if self.returns is not None:
             extra[RETURNS] = self.returns(rows)
+        if self.window_actions:
+            extra |= self._window(place)
         return Batch(
             observation=None,
             action=action,
@@ -172,6 +178,14 @@ class Gather:
             else:
                 found[name] = self.observation(name, self.take(name, to))
         return {f"ahead/{name}": part for name, part in found.items()}
+
+    def _window(self, place: Place) -> dict[str, Tensor]:
+        wrap = place.wrap
+        if wrap is not None and wrap[0].ndim:
+            wrap = wrap[0][..., None], wrap[1]
+        left, k = place.left[..., None], torch.arange(self.td_steps, device=self.device)
+        actions = self.action(step_rows(place.rows[..., None], torch.minimum(k, left - 1), wrap))
+        return {WINDOW: actions, "window_mask": (k < left).to(self.dtype)}
 
     def _count(self, place: Place) -> Tensor | None:
         """Return the m of γᵐ of each window, [..., B]; None: 1 for all."""

@@ -12,6 +12,7 @@ from ..errors import ConfigError
 from ..scalers.reward import RewardTransform
 from .base import Experience
 
+WINDOW = "window_action"  # no column either: the actions of a window
 RETURNS = "return_to_go"  # what algorithms call it among their `extra_columns`
 CHUNK = 1 << 20  # rows at once, and at least one episode
 

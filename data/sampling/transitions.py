@@ -18,7 +18,7 @@ from ..scalers import ActionScaler, ObservationScaler, RewardScaler
 from ..storage.episode_table import best_episodes
 from .base import Experience, FreeMemory, Sampler, free_memory, needed_columns
 from .gather import Gather, Where, as_tensors
-from .returns import RETURNS, ReturnsToGo
+from .returns import RETURNS, WINDOW, ReturnsToGo
 from .windows import Place, Until
 
 _BLOCK_BYTES = 1 << 20  # what the observations of a block may take: they stay in the cache
@@ -43,7 +43,8 @@ class TransitionSampler(Sampler):
         next_action, dtype: See `Gather`.
         until: What must be known of what follows a window; from a buffer with "end" only finished episodes are drawn from.
         extra: Names of further columns that the batch carries in `extra`. "return_to_go" is no column, but the discounted sum of
-            the scaled rewards from here to the episode's end; it makes `until` "end".
+            the scaled rewards from here to the episode's end; it makes `until` "end". "window_action" is none either, but the
+            actions of the window, beside which comes "window_mask": see `Gather`.
         endless: See `ReturnsToGo`.
         ahead: See `Gather`; of the steps after each window, for returns that look further than n steps. It makes `until` "end".
         frames: Images that make one observation, the newest last, stacked along their channels; see `FrameStack`. None comes from
@@ -82,7 +83,7 @@ class TransitionSampler(Sampler):
         free_memory: FreeMemory = free_memory,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        columns_of = tuple(name for name in extra if name != RETURNS)
+        columns_of = tuple(name for name in extra if name not in (RETURNS, WINDOW))
         columns = needed_columns(source, columns_of)
         super().__init__(source, batch_size, seed, device, columns, free_memory)
         if td_steps < 1:
@@ -114,6 +115,7 @@ class TransitionSampler(Sampler):
             ahead=ahead,
             returns=returns,
             stacks=stacks,
+            window_actions=WINDOW in extra,
         )
         entries = sum(c[:1].size * (frames if n in stacks else 1) for n, c in columns.items() if n.startswith("observation"))
         fits = _BLOCK_BYTES // max(1, (2 + ahead) * entries * dtype.itemsize * batch_size * self.n_seeds)

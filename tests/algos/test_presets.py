@@ -14,6 +14,7 @@ import pytest
 from d3ray import AWAC, AWR, BCQ, BEAR, CQL, CRR, DQN, EDAC, IQL, MCQ, PLAS, SACN, SPOT, XQL, CalQL, DecisionTransformer, ReBRAC
 from d3ray.algos.config import Preset
 from d3ray.algos.critics import RATE, ActorCriticConfig
+from d3ray.algos.generative.fql import FQL
 from d3ray.algos.networks.encoders import DefaultEncoder, VectorEncoder
 from d3ray.algos.presets import TaskPresets
 from d3ray.algos.values.dqn import DQNConfig
@@ -172,7 +173,7 @@ assert "ruamel.yaml" in sys.modules
 
 
 def test_every_entry_of_the_tables_is_a_preset_of_its_own() -> None:
-    of_task = {AWR: 4, BEAR: 2, CQL: 2, CalQL: 2, DecisionTransformer: 4, EDAC: 31, IQL: 3, MCQ: 2, PLAS: 1}
+    of_task = {AWR: 4, BEAR: 2, CQL: 2, CalQL: 2, DecisionTransformer: 4, EDAC: 31, FQL: 28, IQL: 3, MCQ: 2, PLAS: 1}
     for algorithm, wanted in (of_task | {ReBRAC: 36, SACN: 30, SPOT: 15, XQL: 19}).items():
         general: Any = algorithm.presets._general
         assert len(algorithm.presets) - len(general) == wanted, algorithm.__name__
@@ -200,6 +201,10 @@ def test_values_of_tables() -> None:
     reacher = config(DecisionTransformer, "reacher")
     assert (reacher.context, reacher.target_returns, reacher.reward_scaler.multiplier) == (5, (76.0, 40.0), 0.1)
     assert isinstance(reacher.encoder, DefaultEncoder)
+    giant, pen = FQL.presets["ogbench-antmaze-giant-navigate-singletask"], FQL.presets["d4rl-pen-expert"]
+    assert giant.settings == {"alpha": 10.0, "gamma": 0.995, "target_value": "min"}
+    assert pen.settings == {"alpha": 3000.0, "target_value": "min"}
+    assert FQL.presets["ogbench-cube-single-play-singletask"].settings == {"alpha": 300.0}
     assert IQL.presets["antmaze-finetune"].settings == {**IQL.presets["antmaze"].settings, "actor_optimizer": "adam"}
     assert config(PLAS, "d3rlpy-paper-medium-replay").imitator_encoder.hidden_units == (128, 128)
     assert config(AWR, "walker2d").actor_learning_rate == 2.5e-5

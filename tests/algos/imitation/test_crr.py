@@ -49,10 +49,12 @@ def test_the_mean_needs_no_critic_and_no_numbers():
 
 
 @pytest.mark.long
-def test_the_numbers_are_inputs_of_the_export(tmp_path):
+def test_the_numbers_are_inputs_of_the_export(tmp_path, capfd):
     """The package asks for them and chooses by them as training's policy does; each decision has others, each call the same."""
     made = trained(action_choice="softmax")
+    capfd.readouterr()
     write_package(made, tmp_path / "package")
+    assert capfd.readouterr() == ("", "")  # a graph that torch cannot trace is printed
     inputs = {p.name: (p.shape, p.distribution) for p in read_record(tmp_path / "package").noise_inputs}
     assert inputs == {"noise/draws": (("batch", 4, 3), "normal"), "noise/choice": (("batch", 4), "uniform")}
     own, onnx = made.policy(), read_package(tmp_path / "package")

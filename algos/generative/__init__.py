@@ -1,0 +1,1 @@
+"""Policies that generate actions from noise: flows and diffusion."""
