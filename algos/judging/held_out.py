@@ -162,7 +162,7 @@ def losses(learner: Learner, batch: Drawn) -> dict[str, float]:
     begins = (0, getattr(algorithm.config_, algorithm.warm_up) if algorithm.warm_up else 0)
     steps = (step for begin in begins for step in range(begin, begin + _KINDS_WITHIN))
     for kind in dict.fromkeys(kind for step in steps for kind in algorithm.schedule(step)):
-        getattr(algorithm, kind)(reader, batch)
+        algorithm.kind_of_update(kind)(reader, batch)
     return {name: float(value) for name, value in reader.found.items()}
 
 
