@@ -90,7 +90,7 @@ class TensorBoardLogger:
         self.folder = Path(folder)
 
     def begin(self, algorithm: Estimator, part: str) -> TensorBoardLog:
-        """Begins an event file; arguments, errors and what comes back are as `CSVLogger.begin`'s."""
+        """Begins an event file, and returns what adds to it after each epoch; arguments and errors are as `CSVLogger.begin`'s."""
         folder = self.folder / part
         if any(folder.glob("events.*")):
             _check_same_run(algorithm, folder)
