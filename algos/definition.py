@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
@@ -189,18 +189,6 @@ class Definition:
     def value(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         """Q(s, a), the mean over critics, [B]."""
         return self.values(nets, observation, action).mean(0)
-
-    def kind_of_update(self, kind: str) -> Callable[[Any, Any], None]:
-        """The method of a kind that the schedule names. Raises ConfigError where there is none."""
-        method: Any = getattr(self, kind, None)
-        if callable(method):
-            return cast("Callable[[Any, Any], None]", method)
-        members = inspect.getmembers_static(type(self), inspect.isfunction)
-        known = [name for name, member in members if [*inspect.signature(member).parameters][2:] == ["batch"]]
-        raise ConfigError(
-            f"The schedule of {self.name} is a tuple of kinds of update, methods of (learner, batch), and {kind!r} is none"
-            f"{did_you_mean(kind, known)}"
-        )
 
     def unwritten(self, method: str, does: str) -> NotImplementedError:
         """What a method raises that the page has to write: `does` says what it would do."""

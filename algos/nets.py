@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import zlib
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -335,3 +336,16 @@ def due(step: int, **every: int) -> tuple[str, ...]:
     `due(step, critic=1, actor=2, targets=2)` is ("critic",) at step 0 and ("critic", "actor", "targets") at step 1.
     """
     return tuple(kind for kind, n in every.items() if (step + 1) % n == 0)
+
+
+def kind_of_update(algorithm: Any, kind: str) -> Callable[[Any, Drawn], None]:
+    """The method of an algorithm that is this kind, which its schedule names. Raises ConfigError where there is none."""
+    method: Callable[[Any, Drawn], None] | None = getattr(algorithm, kind, None)
+    if method is not None:
+        return method
+    members = inspect.getmembers_static(type(algorithm), inspect.isfunction)
+    known = [name for name, member in members if [*inspect.signature(member).parameters][2:] == ["batch"]]
+    raise ConfigError(
+        f"The schedule of {algorithm.name} is a tuple of kinds of update, methods of (learner, batch), and {kind!r} is none"
+        f"{did_you_mean(kind, known)}"
+    )

@@ -27,7 +27,7 @@ from ...data.random import fold, root_key
 from ...data.tracing import untraced
 from ..config import TrainedConfig
 from ..definition import Axes, Definition, Loss, Network
-from ..nets import Ahead, Hyper, Nets, Parameters, asked
+from ..nets import Ahead, Hyper, Nets, Parameters, asked, kind_of_update
 from ..networks.q_functions import bootstrap_mask
 from ..networks.training import (
     Shard,
@@ -152,7 +152,8 @@ class Learner(TrainingState):
             told.update({name: metric.detach().mean() for name, metric in metrics.items()})
             return _mean(values, axes, batch)
 
-        self.check_network(network)
+        if network not in self.live:
+            raise self.no_network(network)
         parameters = list(self.live[network].values())
         found = trust_region_step(parameters, value, lambda: divergence(nets, batch, self._h).mean(), limits)
         self._add(loss.__name__, found.loss, {**told, "kl": found.divergence, "step_share": found.share})
@@ -175,8 +176,10 @@ class Learner(TrainingState):
 
     @torch.no_grad()
     def track(self, network: str, rate: str = "tau") -> None:
-        self.check_network(network, target=True)
-        self.check_coefficient(rate, f"the target of {network!r}")
+        if network not in self.target:
+            raise self.no_network(network, target=True)
+        if rate not in self.values:
+            raise self.no_coefficient(rate, f"the target of {network!r}")
         live, target = self.live[network], self.target[network]
         if self.stacked:
             for name, tensor in live.items():
@@ -194,7 +197,8 @@ class Learner(TrainingState):
 
     @torch.no_grad()
     def copy(self, network: str) -> None:
-        self.check_network(network, target=True)
+        if network not in self.target:
+            raise self.no_network(network, target=True)
         for name, tensor in {**self.live[network], **self.buffers[network]}.items():
             self.target[network][name].copy_(tensor)
 
@@ -240,7 +244,7 @@ class Learner(TrainingState):
             batch = cast("Batch", batch).with_extra(kept=self._kept_by_members(batch.index))
         with self.products():
             for kind in kinds:
-                self.algorithm.kind_of_update(kind)(self, batch)
+                kind_of_update(self.algorithm, kind)(self, batch)
         total = self._sums.get("")
         # Once a row's losses are not finite, their sum stays so: the count stops at its first bad step.
         self._good += 1 if total is None else total.isfinite()
@@ -337,8 +341,8 @@ class Learner(TrainingState):
         diagnose: bool = False,
     ) -> tuple[Any, ...]:
         """A loss at the present state: gradients of the named networks in the order of `live`, value, metrics, batch statistics."""
-        for name in names:
-            self.check_network(name)
+        if unknown := [name for name in names if name not in self.live]:
+            raise self.no_network(unknown[0])
         seen = with_dead_units(loss, self.modules, names) if diagnose else loss
         if self.stacked:
             gradients, value, metrics, statistics, errors = self._gradients_of_rows(seen, names, batch, key)

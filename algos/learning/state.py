@@ -158,7 +158,8 @@ class TrainingState:
 
     def _set_up_optimizers(self, name: str, network: Network) -> dict[str, RowOptimizer]:
         """By the prefix of the parameters that each steps; "" is the rest, or all."""
-        self.check_coefficient(network.rate, f"the learning rate of {name!r}")
+        if network.rate not in self.values:
+            raise self.no_coefficient(network.rate, f"the learning rate of {name!r}")
         rows = len(self.seeds) if self.stacked else None
         live = self.live[name]
         parts = {prefix: {name: live[name] for name in names} for prefix, names in network.parts(live).items()}
@@ -169,17 +170,15 @@ class TrainingState:
             made[group.prefix] = RowOptimizer(group.optimizer, parts[group.prefix], rates, rows, holds=holds)
         return made
 
-    def check_network(self, name: str, *, target: bool = False) -> None:
-        """Raises ConfigError where there is no such network, or with `target` none that has a target."""
+    def no_network(self, name: str, *, target: bool = False) -> ConfigError:
+        """What is to be raised where there is no such network, or with `target` none that has a target."""
+        what = f"target network {name!r}, which Network(…, target=True) makes" if target else f"network {name!r}"
         known = self.target if target else self.networks
-        if name not in known:
-            what = f"target network {name!r}, which Network(…, target=True) makes" if target else f"network {name!r}"
-            raise ConfigError(f"{self.algorithm.name} has no {what}{did_you_mean(name, known)}")
+        return ConfigError(f"{self.algorithm.name} has no {what}{did_you_mean(name, known)}")
 
-    def check_coefficient(self, name: str, use: str) -> None:
-        """Raises ConfigError where no setting of this name is a float; `use` says what it would be."""
-        if name not in self.values:
-            raise ConfigError(f"{self.algorithm.name} has no coefficient {name!r} for {use}{did_you_mean(name, self.values)}")
+    def no_coefficient(self, name: str, use: str) -> ConfigError:
+        """What is to be raised where no setting of this name is a float; `use` says what it would be."""
+        return ConfigError(f"{self.algorithm.name} has no coefficient {name!r} for {use}{did_you_mean(name, self.values)}")
 
     def set_hyper(self, name: str, values: Sequence[float]) -> None:
         """Writes a hyper-parameter in place, one value a row; learning rates included."""
