@@ -263,7 +263,7 @@ class Algorithm(Estimator):
 
     @classmethod
     def from_params(cls, path: str | Path, device: AnyDevice = None) -> Self:
-        """The algorithm of a `params.json`, as a `CSVLogger` leaves one: set up, with fresh networks.
+        """The algorithm of a `params.json`, as a `CSVLogger` leaves one: set up on `device`, with fresh networks.
 
         Raises StorageError where it is not what a fit writes, ConfigError when it is another algorithm's.
         """

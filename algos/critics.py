@@ -135,7 +135,7 @@ class Critics(Algorithm):
 
     def critic_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_Q of each member and sample, [members, B]."""
-        raise NotImplementedError
+        raise self.unwritten("critic_loss(nets, batch, h)", "is marked @loss('member sample')")
 
     def values(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         return nets.critic(observation, action)
@@ -160,7 +160,7 @@ class ActorCritic(Critics):
 
     def actor_loss(self, nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         """L_π of each sample, [B]."""
-        raise NotImplementedError
+        raise self.unwritten("actor_loss(nets, batch, h)", "is marked @loss('sample')")
 
 
 class DistributionPolicy(Algorithm):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 from torch import Tensor, nn
 
@@ -23,7 +23,6 @@ from .nets import Loss as Loss
 from .nets import LossValue as LossValue
 from .nets import Nets as Nets
 from .nets import Verbs as Verbs
-from .nets import axes_of as axes_of
 from .nets import due as due
 from .nets import loss as loss
 from .nets import precomputed as precomputed
@@ -75,6 +74,21 @@ def transitions(config: TrainedConfig, **more: Any) -> Transitions:
     return Transitions(config.batch_size, getattr(config, "td_steps", 1), members=members, **more)
 
 
+class _Unwritten:
+    """An attribute that the class of an algorithm has to write: read where it has none, it says so."""
+
+    def __init__(self, example: str) -> None:
+        self._example = example
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        self._name = name
+
+    def __get__(self, algorithm: Any, owner: type[Any]) -> Any:
+        raise AttributeError(
+            f"{owner.__name__} has no {self._name!r}: write `{self._name}: ClassVar = {self._example}` in the class."
+        )
+
+
 class Definition:
     """The methods that an algorithm's page writes, and settings as scikit-learn wants them; `base.Algorithm` is for users.
 
@@ -92,9 +106,11 @@ class Definition:
             batch. It changes results by rounding only.
     """
 
-    Config: ClassVar[type[TrainedConfig]]
+    Config: ClassVar[type[TrainedConfig]] = cast("Any", _Unwritten("MyConfig"))
     presets: ClassVar[Mapping[str, Preset]] = {}
-    actions: ClassVar[Literal["continuous", "discrete"] | tuple[Literal["continuous", "discrete"], ...]]
+    actions: ClassVar[Literal["continuous", "discrete"] | tuple[Literal["continuous", "discrete"], ...]] = cast(
+        "Any", _Unwritten('"continuous"` or `"discrete"')
+    )
     has_td_errors: ClassVar[bool] = True  # whether a loss gives `td_error`, by which transitions can be drawn
     models_dynamics: ClassVar[bool] = False  # whether it is a model of the dynamics, which `model()` gives
     goal_conditioned: ClassVar[bool] = False  # whether observations have a goal, which data without one are given
@@ -120,7 +136,9 @@ class Definition:
 
     def networks(self, spec: Spec, config: Any) -> dict[str, Network]:
         """Modules of one seed, the setting that holds each one's learning rate, and which have a target."""
-        raise NotImplementedError
+        raise self.unwritten(
+            "networks(spec, config)", "gives {'policy': Network(module, 'learning_rate')}, an entry for each network"
+        )
 
     def guests(self, config: Any, row: int) -> Mapping[str, nn.Module]:
         """Networks of others that losses read as `nets.NAME`: a policy that is judged, a model that was learnt elsewhere.
@@ -137,7 +155,7 @@ class Definition:
 
     def schedule(self, step: int) -> tuple[str, ...]:
         """Kinds of update due at gradient step `step` (from 0), in order; each is a method of (verbs, batch)."""
-        raise NotImplementedError
+        raise self.unwritten("schedule(step)", "gives the kinds of update that are due, as due(step, critic=1, actor=2)")
 
     def wants(self, config: Any) -> Wants:
         """Declares how batches are drawn, and what they carry."""
@@ -150,8 +168,8 @@ class Definition:
     def act(self, nets: Nets, observation: Any, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
         """The action at scaled observations [B, ...], and what the memory becomes; scaled floats [B, A], or int64 [B].
 
-        It is greedy with the noise that is always drawn, and explores with all noise that its ports name. Coefficients are
-        `nets.h.NAME`.
+        `state` has the memory and `noise` the random numbers that its ports name, [B, *shape] each. It is greedy with the noise
+        that is always drawn, and explores with all. Coefficients are `nets.h.NAME`.
         """
         raise ConfigError(f"{self.name} has no policy.")
 
@@ -173,6 +191,10 @@ class Definition:
     def value(self, nets: Nets, observation: Any, action: Tensor) -> Tensor:
         """Q(s, a), the mean over critics, [B]."""
         return self.values(nets, observation, action).mean(0)
+
+    def unwritten(self, method: str, does: str) -> NotImplementedError:
+        """What a method raises that the page has to write: `does` says what it would do."""
+        return NotImplementedError(f"{self.name} has no method {method}, which {does}.")
 
     @classmethod
     def acts(cls) -> bool:
@@ -280,7 +302,7 @@ class Definition:
         if config.matmul_precision != "float32" and self.dtype != "float32":
             given = f"matmul_precision is {config.matmul_precision!r}, beside which all else is float32"
             raise ConfigError(f"{self.name}: {given}, and dtype is {self.dtype!r}: choose one.")
-        check_recurrence(self.name, self.recurrent, config)
+        check_recurrence(self, config)
         return config
 
     def __repr__(self) -> str:

@@ -36,10 +36,10 @@ class Device:
     and so has the original from then on: the copy after it comes to the one after that. After the last accelerator comes 0.
 
     Args:
-        gpu_id: From 0.
+        gpu_id: Its number, as torch counts accelerators; whether there is one is looked at when something is trained on it.
 
     Raises:
-        ConfigError: it is no whole number from 0.
+        ConfigError: that is no whole number from 0.
     """
 
     def __init__(self, gpu_id: int = 0) -> None:
@@ -83,6 +83,12 @@ class GpuTooSmallError(ConfigError):
 
 def check_room(name: str, needed: int, device: torch.device, n_seeds: int) -> None:
     """Looks whether a GPU has the bytes that an algorithm needs at least: the process's share, or of a whole one what is free.
+
+    Args:
+        name: Of the algorithm.
+        needed: Bytes of all its seeds.
+        device: Where it is to be trained; what is no GPU is not looked at.
+        n_seeds: In the stack, which the error may advise to make smaller.
 
     Raises:
         GpuTooSmallError: it has not.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import zlib
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data.batch import Batch, Drawn
+from ..data.errors import ConfigError, did_you_mean
 from ..data.random import fold, normal, uniform
 from .networks.training import Pass, drawn_whole, under_way
 
@@ -214,7 +216,7 @@ LossValue = tuple[Tensor, dict[str, Tensor]]
 Loss = Callable[[Nets, Any, Hyper], LossValue]
 Method = TypeVar("Method", bound=Callable[..., Any])
 Axes = Literal["sample", "member sample", "sample step", "batch"]
-_RANK: dict[Axes, int] = {"sample": 1, "member sample": 2, "sample step": 2, "batch": 0}
+_SHAPES: dict[Axes, tuple[str, ...]] = {"sample": ("B",), "member sample": ("members", "B"), "sample step": ("B", "T"), "batch": ()}
 
 
 def loss(axes: Axes) -> Callable[[Method], Method]:
@@ -224,7 +226,16 @@ def loss(axes: Axes) -> Callable[[Method], Method]:
         axes: "sample": one value each, [B]. "member sample": one for each member of an ensemble too, [members, B], which are
             summed. "sample step": [B, T], the last T steps of stretches, where the batch's mask has them. "batch": one for the
             whole batch, (), which is a mean already.
+
+    Raises:
+        ConfigError: it is none of these.
     """
+    if axes not in _SHAPES:
+        said: Any = axes
+        word = str(getattr(said, "__name__", said))  # of @loss without brackets the method's
+        raise ConfigError(
+            f"A loss is marked with what it gives, as @loss('sample'), and not with {word!r}{did_you_mean(word, _SHAPES)}"
+        )
 
     def say(method: Method) -> Method:
         method.axes = axes  # pyright: ignore[reportFunctionMemberAccess]
@@ -238,18 +249,33 @@ def axes_said(loss: Loss) -> Axes:
     axes: Axes | None = getattr(loss, "axes", None)
     if axes is None:
         raise TypeError(
-            f"The loss {loss.__qualname__} does not say what it gives: mark it @loss('sample') for [B], 'member sample' for "
-            "[members, B], 'sample step' for [B, T], or 'batch' for one number."
+            f"The loss {loss.__qualname__} does not say what it gives: mark it {' or '.join(_mark(known) for known in _SHAPES)}."
         )
     return axes
 
 
-def axes_of(loss: Loss, values: Tensor) -> Axes:
-    """The axes that a loss says it has. Raises TypeError where it says none, or gives something of another rank."""
-    axes = axes_said(loss)
-    if values.ndim != _RANK[axes]:
-        raise TypeError(f"The loss {loss.__qualname__} says that it gives {axes!r}, and gave the shape {tuple(values.shape)}.")
-    return axes
+def asked(loss: Loss, nets: Nets, batch: Any, h: Hyper) -> tuple[Tensor, dict[str, Tensor], Axes]:
+    """The values and metrics that a loss gives, and the axes that it says they have.
+
+    Raises TypeError where it says none, or gives something else.
+    """
+    axes, given = axes_said(loss), cast("Any", loss(nets, batch, h))
+    if not (isinstance(given, tuple) and len(cast("tuple[Any, ...]", given)) == 2 and isinstance(given[1], dict)):
+        raise TypeError(
+            f"The loss {loss.__qualname__} gives values and a dict of metrics, `return values, {{}}` where it has none, and gave a "
+            f"{type(given).__name__}."
+        )
+    values, metrics = cast("LossValue", given)
+    if values.ndim != len(_SHAPES[axes]):
+        fit = " or ".join(_mark(other) for other, shape in _SHAPES.items() if len(shape) == values.ndim)
+        gave = f"and gave the shape {tuple(values.shape)}{fit and f': mark it {fit}'}"
+        raise TypeError(f"The loss {loss.__qualname__} is marked {_mark(axes)}, {gave}.")
+    return values, metrics, axes
+
+
+def _mark(axes: Axes) -> str:
+    shape = f"[{', '.join(_SHAPES[axes])}]" if _SHAPES[axes] else "one number, ()"
+    return f"@loss({axes!r}) for {shape}"
 
 
 def precomputed(method: Callable[[Any, Nets, Batch, Hyper], Tensor]) -> Callable[[Any, Nets, Batch, Hyper], Tensor]:
@@ -310,3 +336,16 @@ def due(step: int, **every: int) -> tuple[str, ...]:
     `due(step, critic=1, actor=2, targets=2)` is ("critic",) at step 0 and ("critic", "actor", "targets") at step 1.
     """
     return tuple(kind for kind, n in every.items() if (step + 1) % n == 0)
+
+
+def kind_of_update(algorithm: Any, kind: str) -> Callable[[Any, Drawn], None]:
+    """The method of an algorithm that is this kind, which its schedule names. Raises ConfigError where there is none."""
+    method: Callable[[Any, Drawn], None] | None = getattr(algorithm, kind, None)
+    if method is not None:
+        return method
+    members = inspect.getmembers_static(type(algorithm), inspect.isfunction)
+    known = [name for name, member in members if [*inspect.signature(member).parameters][2:] == ["batch"]]
+    raise ConfigError(
+        f"The schedule of {algorithm.name} is a tuple of kinds of update, methods of (learner, batch), and {kind!r} is none"
+        f"{did_you_mean(kind, known)}"
+    )

@@ -22,6 +22,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from ..data.errors import ConfigError, did_you_mean
 from .config import Preset, TrainedConfig
 
 
@@ -32,6 +33,8 @@ class TaskPresets(Mapping[str, Preset]):
         page: The page's `__file__`.
         config: The algorithm's config: `XQLConfig`, where the table has `XQL`.
         general: What the page writes, which serves any task.
+
+    A preset is read where one is asked for: ConfigError where the table has none of the algorithm.
     """
 
     def __init__(self, page: str, config: type[TrainedConfig], general: Mapping[str, Preset] = MappingProxyType({})) -> None:
@@ -51,8 +54,10 @@ class TaskPresets(Mapping[str, Preset]):
 
     @cached_property
     def _all(self) -> dict[str, Preset]:
-        groups = _read(Path(self._page).with_name("presets.yaml"))[self._config.__name__.removesuffix("Config")]
-        return {**self._general, **{name: self._of_task(name, group) for group in groups for name in group["presets"]}}
+        file, algorithm = Path(self._page).with_name("presets.yaml"), self._config.__name__.removesuffix("Config")
+        if algorithm not in (table := _read(file)):
+            raise ConfigError(f"{file} has no presets of {algorithm!r}{did_you_mean(algorithm, table)}")
+        return {**self._general, **{name: self._of_task(name, group) for group in table[algorithm] for name in group["presets"]}}
 
     def _of_task(self, name: str, group: Mapping[str, Any]) -> Preset:
         base = group.get("base", {})

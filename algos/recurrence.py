@@ -7,9 +7,9 @@ what was remembered there: `on_policy/sequences.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 from torch import Tensor, nn
 
@@ -19,12 +19,17 @@ from .nets import Nets
 from .networks.encoding import EncoderConfig
 from .networks.recurrent import RecurrentNetwork, recalling
 from .ports import Memory, Ports, Tensors
-
-TAKE_THEM = "DQN and what is built on it, NAF, BC, DiscreteBC, IQL, DiscreteIQL, PPO, A2C and REINFORCE"
+from .registry import algorithm_class, algorithm_names, online_names
 
 
 class Acts(Protocol):
     recurrent: ClassVar[tuple[str, ...]]
+
+    @property
+    def name(self) -> str: ...
+
+    @classmethod
+    def action_kinds(cls) -> tuple[str, ...]: ...
 
     def ports(self, spec: Any, config: Any) -> Ports: ...
 
@@ -35,12 +40,19 @@ def remembers(config: Any) -> bool:
     return any(encoder.remembers for _, encoder in config if isinstance(encoder, EncoderConfig))
 
 
-def check_recurrence(name: str, networks: tuple[str, ...], config: Any) -> None:
-    """Compares recurrent encoders with the other settings; `networks` are those of `Definition.recurrent`.
+def take_them(kinds: Iterable[str]) -> list[str]:
+    """The names of d3ray's algorithms that take recurrent encoders, for any of these kinds of actions; imports every page."""
+    known = ((name, algorithm_class(name)) for name in (*algorithm_names(), *online_names()))
+    return [name for name, algorithm in known if algorithm.recurrent and not {*kinds}.isdisjoint(algorithm.action_kinds())]
+
+
+def check_recurrence(algorithm: Acts, config: Any) -> None:
+    """Compares recurrent encoders with the other settings.
 
     Raises:
         ConfigError: the algorithm takes none, or what else is set does not go with them.
     """
+    name = algorithm.name
     found = [(field, encoder.label) for field, encoder in config if isinstance(encoder, EncoderConfig) and encoder.remembers]
     sampler = getattr(config, "sampler", None)
     if not found:
@@ -51,8 +63,9 @@ def check_recurrence(name: str, networks: tuple[str, ...], config: Any) -> None:
             )
         return
     field, label = found[0]
-    if not networks:
-        raise ConfigError(f"{name}: {field} is {label}, and it takes no recurrent encoder; those who do are {TAKE_THEM}.")
+    if not algorithm.recurrent:
+        others = ", ".join(take_them(algorithm.action_kinds()))
+        raise ConfigError(f"{name}: {field} is {label}, and it takes no recurrent encoder; those who do are {others}.")
     if sampler is not None and not isinstance(sampler, RecurrentSampling):
         raise ConfigError(
             f"{name}: {field} is {label}, which learns from sub-sequences of episodes, and sampler {sampler.name!r} draws "
@@ -82,11 +95,21 @@ def ports_of(algorithm: Acts, networks: Mapping[str, nn.Module], spec: Any, conf
 def acted(algorithm: Acts, nets: Nets, observation: Any, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
     """Calls `act`, recurrent networks going on from the memories in `state`; without, each observation is an episode's first."""
     if not state or not (found := _remembering(algorithm, nets)):
-        return algorithm.act(nets, observation, state, noise)
+        return _acted(algorithm, nets, observation, state, noise)
     own = {name: tensor for name, tensor in state.items() if name not in found}
     with recalling({network: state[name] for name, network in found.items()}) as recall:
-        action, after = algorithm.act(nets, observation, own, noise)
+        action, after = _acted(algorithm, nets, observation, own, noise)
     return action, {**after, **{name: recall.left[network] for name, network in found.items()}}
+
+
+def _acted(algorithm: Acts, nets: Nets, observation: Any, state: Tensors, noise: Tensors) -> tuple[Tensor, Tensors]:
+    given: Any = algorithm.act(nets, observation, state, noise)
+    if not (isinstance(given, tuple) and len(cast("tuple[Any, ...]", given)) == 2):
+        raise TypeError(
+            f"{algorithm.name}.act gives an action and what the memory becomes, `return action, state` where it has none, and gave "
+            f"a {type(given).__name__}."
+        )
+    return cast("tuple[Tensor, Tensors]", given)
 
 
 def remembered(algorithm: Acts, nets: Nets, state: Tensors) -> AbstractContextManager[Any]:

@@ -49,7 +49,8 @@ class FrameStack:
 def frame_stacks(spec: Spec, frames: int, padding: Padding = "zero") -> dict[str, FrameStack]:
     """Return how frames are stacked, by observation column: images only, so the vectors beside them in a dict stay as they are.
 
-    Images are uint8 with three axes, or two, which then get one for the frames in front. Raises ConfigError without any.
+    Images are uint8 with three axes, or two, which then get one for the frames in front; `padding` is as `FrameStack`'s. Raises
+    ConfigError where there are none.
     """
     if frames < 1 or padding not in ("zero", "repeat"):
         raise ConfigError(f"frames is {frames} and its padding {padding!r}; it takes 1 or more images, and 'zero' or 'repeat'.")

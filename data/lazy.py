@@ -16,9 +16,12 @@ from typing import Any
 def lazily(
     package: str, found: dict[str, str], spelled: Callable[[str, list[str]], str | None] | None = None
 ) -> tuple[Callable[[str], Any], list[str]]:
-    """`__getattr__` and `__all__` of a package with these names; a name that its home lacks is a module in it.
+    """`__getattr__` of a package, which loads a name when it is first used, and its `__all__`, the names in order.
 
-    Of a name that is missing `spelled` says which of these it is another spelling of, None where it is none.
+    Args:
+        package: Its full name.
+        found: By name the module that has it, relative to the package; what that module lacks is taken for a module in it.
+        spelled: Of a name that is missing, and of all names, which of these it is another spelling of; None: of none.
     """
 
     def load(name: str) -> Any:

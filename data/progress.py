@@ -39,8 +39,8 @@ def progress(description: str, total: float | None = None, *, in_bytes: bool = F
     """Show how far long work is, how fast it goes and how long it will take, and yield what to call as units get done.
 
     A bar on a terminal, elsewhere (a log file, a cluster's job log) a line now and then, as with `bar` false, where something else
-    may be drawn on the terminal at the same time. `description` is what is going on, as "training"; `total` None where nobody knows
-    it.
+    may be drawn on the terminal at the same time. `description` is what is going on, as "training"; `total` the units in all, None
+    where nobody knows; `in_bytes` says that they are bytes.
     """
     console = Console(stderr=True, highlight=False)
     if not bar or not draws_bars(console):

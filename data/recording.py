@@ -140,9 +140,18 @@ class Recording:
         provenance: Mapping[str, Any] | None = None,
         names: Mapping[str, Sequence[str]] | None = None,
     ) -> Self:
-        """Those of a table, in memory over its own columns. Raises DataError where they are not of the given spec.
+        """The episodes of a table, in memory over its own columns.
 
-        `names` are what entries of columns are called: see `Spec.with_names`.
+        Args:
+            table: Of steps, with closing rows.
+            name: Of the dataset.
+            spec: Its spaces; None: inferred from the columns.
+            environment: Where it was recorded; None: nobody knows.
+            provenance: How; None: nobody knows.
+            names: What entries of columns are called, see `Spec.with_names`.
+
+        Raises:
+            DataError: columns are not of the given spec.
         """
         kinds, largest = kinds_of(table.columns), largest_numbers(table.columns)
         spec = with_masks(kinds, spec) if spec else infer_spec(kinds, largest)

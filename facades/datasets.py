@@ -28,6 +28,10 @@ _GROUPS = ("d4rl", "atari", "d3rlpy", "minari", "ogbench", "d3ray", "d3ray-mujoc
 def get_cartpole(dataset_type: Literal["replay", "random"] = "replay", *, render_mode: str | None = None) -> Pair:
     """d3rlpy's CartPole data and `CartPole-v1`. `Dataset.open("d3ray/cartpole-replay")` is the like, and needs no network.
 
+    Args:
+        dataset_type: What a policy met while it was trained, or what a random one did.
+        render_mode: As `get_dataset`'s.
+
     Raises:
         ConfigError, DataError, StorageError: as for `get_dataset`.
     """

@@ -37,6 +37,16 @@ gc.set_threshold(50_000)  # a tenth of the run's time; what a test says of garba
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """The checkout's folder is the package by whose name tests import each other."""
+    checkout = Path(__file__).parents[1]
+    if not checkout.name.isidentifier():
+        raise pytest.UsageError(
+            f"The folder {checkout} is the package that the tests are in, and {checkout.name!r} is no name of a module: call it "
+            f"{checkout.name.replace('-', '_')!r}."
+        )
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A test that fails shows the logs of what it talked to, where its fixtures know them."""

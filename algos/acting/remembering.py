@@ -100,9 +100,15 @@ class Remembering:
         return {**state, REWARD: state[REWARD] + np.asarray(reward, np.float32)} if REWARD in state else state
 
     def predict(self, observation: Any, action_mask: Any = None) -> np.ndarray:
-        """Actions at raw observations [B, ...], or at a single one.
+        """Actions at raw observations [B, ...], in the environment's units: [B, A], or int64 [B]; of a single one [A], or an int64.
 
-        Raises ConfigError where an action depends on what came before.
+        Args:
+            observation: An array, or mappings and tuples of them, which may have the mask as the key `action_mask`.
+            action_mask: Bool [B, n], which actions are legal, where the policy knows a mask. None: all are.
+
+        Raises:
+            ConfigError: an action depends on what came before.
+            DataError: a shape is wrong, a number is not finite, no action is legal in a row, or the policy knows no mask.
         """
         if self.states:
             raise ConfigError(refusal(self.name))

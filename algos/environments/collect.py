@@ -166,7 +166,15 @@ def check_departs(explorer: Explorer | None, policy: Policy | None) -> None:
 def proposal(
     policy: Any, explorer: Explorer | None, memory: Any, observation: Any, *, step: int, seed: int
 ) -> tuple[Any, np.ndarray]:
-    """Give what an explorer departs from, and the policy's next state.
+    """The policy's next memory, and what an explorer departs from: an action, or values, of each environment.
+
+    Args:
+        policy: What acts.
+        explorer: None: what it departs from is the action that the policy takes.
+        memory: The policy's, from `start` or the last of these.
+        observation: Raw, of each environment.
+        step: How many steps each has made; it addresses the draws with `seed`.
+        seed: Of the run.
 
     Raises:
         ConfigError: the policy cannot give it.

@@ -161,7 +161,7 @@ class Rollout:
         self.buffer.load_state({n.removeprefix("buffer/"): array for n, array in arrays.items() if n.startswith("buffer/")})
 
     def load_state(self, arrays: Mapping[str, np.ndarray], told: Mapping[str, Any], policy: Policy) -> list[int]:
-        """Go on from what `state` gave, once `load_buffer` has been called.
+        """Go on from what `state` gave, `arrays` and `told`, once `load_buffer` has been called; `policy` is what acted.
 
         An environment that was in the middle of an episode is reset with the episode's seed and given its actions again. Where it
         then shows and pays what it did, it stands where it stood. Where it does not, for not all that it does follows from seed and

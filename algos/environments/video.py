@@ -99,7 +99,8 @@ def record(
 ) -> Evaluation:
     """Play the episodes that `evaluate` plays with one environment, and write what is to be seen of them.
 
-    `vector` is as `drawn` gives it with "rgb_array"; `files` are one for all episodes, or one for each; `fps` None: as many
+    `policy`, `episodes`, `seed` and `epsilon` are as `evaluate`'s, and so is what comes back. `vector` is as `drawn` gives it with
+    "rgb_array", and `name` what it is called in errors; `files` are one for all episodes, or one for each; `fps` None: as many
     pictures as the environment does steps, else 30. A GIF leaves pictures out beyond 50. Raises ConfigError where the environment
     cannot draw here, StorageError where a file cannot be written, DataError as `evaluate`.
     """

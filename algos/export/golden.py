@@ -133,8 +133,8 @@ def check_golden(
 ) -> None:
     """Compare `act`, from inputs by name to actions, with golden arrays named `batch_1/observation`, `batch_1/action`, ….
 
-    Where there are several outputs `act` gives a tuple of them; `did` says in messages what is compared. Raises StorageError where
-    an output is off by more than `tolerance`.
+    Where there are several outputs `act` gives a tuple of them. Raises StorageError where an output is off by more than
+    `tolerance`: “`what` does not `did`”.
     """
     for n in BATCHES:
         arrays = {name.removeprefix(f"batch_{n}/"): array for name, array in golden.items() if name.startswith(f"batch_{n}/")}

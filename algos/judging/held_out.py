@@ -21,6 +21,7 @@ from ..learning.estimator import Estimator
 from ..learning.fit import Fit
 from ..learning.learner import Learner
 from ..learning.setup import sampling
+from ..nets import kind_of_update
 from ..ports import drawn, memories, started
 from ..recurrence import remembers
 from ..wants import Stretches
@@ -162,7 +163,7 @@ def losses(learner: Learner, batch: Drawn) -> dict[str, float]:
     begins = (0, getattr(algorithm.config_, algorithm.warm_up) if algorithm.warm_up else 0)
     steps = (step for begin in begins for step in range(begin, begin + _KINDS_WITHIN))
     for kind in dict.fromkeys(kind for step in steps for kind in algorithm.schedule(step)):
-        getattr(algorithm, kind)(reader, batch)
+        kind_of_update(algorithm, kind)(reader, batch)
     return {name: float(value) for name, value in reader.found.items()}
 
 

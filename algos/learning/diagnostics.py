@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ...data.batch import Batch
 from ..definition import Loss, LossValue
-from ..nets import Hyper, Nets
+from ..nets import Hyper, Nets, asked
 from ..networks.training import whole_batch
 
 
@@ -28,7 +28,7 @@ def with_dead_units(loss: Loss, modules: Mapping[str, nn.Module], names: Iterabl
     @functools.wraps(loss)
     def seen(nets: Nets, batch: Batch, h: Hyper) -> LossValue:
         with _dead_units({name: modules[name] for name in names}) as shares:
-            values, metrics = loss(nets, batch, h)
+            values, metrics, _ = asked(loss, nets, batch, h)
         return values, metrics | {f"{name}_dead_units": torch.stack(found).mean() for name, found in shares.items() if found}
 
     return seen

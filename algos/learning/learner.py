@@ -26,8 +26,8 @@ from ...data.histories import steps_there
 from ...data.random import fold, root_key
 from ...data.tracing import untraced
 from ..config import TrainedConfig
-from ..definition import Axes, Definition, Loss, Network, axes_of
-from ..nets import Ahead, Hyper, Nets, Parameters
+from ..definition import Axes, Definition, Loss, Network
+from ..nets import Ahead, Hyper, Nets, Parameters, asked, kind_of_update
 from ..networks.q_functions import bootstrap_mask
 from ..networks.training import (
     Shard,
@@ -148,10 +148,12 @@ class Learner(TrainingState):
         told = dict[str, Tensor]()
 
         def value() -> Tensor:
-            values, metrics = loss(nets, batch, self._h)
+            values, metrics, axes = asked(loss, nets, batch, self._h)
             told.update({name: metric.detach().mean() for name, metric in metrics.items()})
-            return _mean(values, axes_of(loss, values), batch)
+            return _mean(values, axes, batch)
 
+        if network not in self.live:
+            raise self.no_network(network)
         parameters = list(self.live[network].values())
         found = trust_region_step(parameters, value, lambda: divergence(nets, batch, self._h).mean(), limits)
         self._add(loss.__name__, found.loss, {**told, "kl": found.divergence, "step_share": found.share})
@@ -174,6 +176,10 @@ class Learner(TrainingState):
 
     @torch.no_grad()
     def track(self, network: str, rate: str = "tau") -> None:
+        if network not in self.target:
+            raise self.no_network(network, target=True)
+        if rate not in self.values:
+            raise self.no_coefficient(rate, f"the target of {network!r}")
         live, target = self.live[network], self.target[network]
         if self.stacked:
             for name, tensor in live.items():
@@ -191,6 +197,8 @@ class Learner(TrainingState):
 
     @torch.no_grad()
     def copy(self, network: str) -> None:
+        if network not in self.target:
+            raise self.no_network(network, target=True)
         for name, tensor in {**self.live[network], **self.buffers[network]}.items():
             self.target[network][name].copy_(tensor)
 
@@ -236,7 +244,7 @@ class Learner(TrainingState):
             batch = cast("Batch", batch).with_extra(kept=self._kept_by_members(batch.index))
         with self.products():
             for kind in kinds:
-                getattr(self.algorithm, kind)(self, batch)
+                kind_of_update(self.algorithm, kind)(self, batch)
         total = self._sums.get("")
         # Once a row's losses are not finite, their sum stays so: the count stops at its first bad step.
         self._good += 1 if total is None else total.isfinite()
@@ -333,6 +341,8 @@ class Learner(TrainingState):
         diagnose: bool = False,
     ) -> tuple[Any, ...]:
         """A loss at the present state: gradients of the named networks in the order of `live`, value, metrics, batch statistics."""
+        if unknown := [name for name in names if name not in self.live]:
+            raise self.no_network(unknown[0])
         seen = with_dead_units(loss, self.modules, names) if diagnose else loss
         if self.stacked:
             gradients, value, metrics, statistics, errors = self._gradients_of_rows(seen, names, batch, key)
@@ -348,8 +358,8 @@ class Learner(TrainingState):
     @torch.no_grad()
     def value(self, loss: Loss, batch: Drawn) -> Tensor:
         """The mean of a loss at the present state of one seed, (); nothing is trained, and layers are at rest."""
-        values, _ = loss(self._nets(self.address(loss), self._h, resting=True), batch, self._h)
-        return _mean(values, axes_of(loss, values), batch)
+        values, _, axes = asked(loss, self._nets(self.address(loss), self._h, resting=True), batch, self._h)
+        return _mean(values, axes, batch)
 
     def _nets(
         self,
@@ -390,17 +400,17 @@ class Learner(TrainingState):
         """Gradients in the order of `live`, value, metrics, batch statistics and errors, where the modules hold the tensors."""
         with self._precision():
             nets = self._nets(key, self._h, minimised=names, ahead=ahead)
-            values, metrics = loss(nets, batch, self._h)
-            value = _mean(values, axes_of(loss, values), batch)
+            values, metrics, axes = asked(loss, nets, batch, self._h)
+            value = _mean(values, axes, batch)
             gradients = torch.autograd.grad(value, [p for name in names for p in self.live[name].values()])
         metrics = {k: v.detach() if v.requires_grad else v for k, v in metrics.items()}  # what is kept must not keep the graph
         return gradients, value, _means(metrics, batch), nets.statistics, _errors(metrics)
 
     def _gradients_of_rows(self, loss: Loss, names: tuple[str, ...], batch: Drawn, key: Tensor) -> tuple[Any, ...]:
         def one(nets: Nets, batch: Drawn, h: Hyper) -> Any:
-            values, metrics = loss(nets, batch, h)
+            values, metrics, axes = asked(loss, nets, batch, h)
             metrics = {k: v.detach() for k, v in metrics.items()}
-            value = _mean(values, axes_of(loss, values), batch)
+            value = _mean(values, axes, batch)
             return value, _means(metrics, batch), nets.statistics, _errors(metrics)
 
         leaves = {n: {k: p.detach().requires_grad_() for k, p in self.live[n].items()} for n in names}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import stack_module_state
 
-from ...data.errors import ConfigError
+from ...data.errors import ConfigError, did_you_mean
 from ..config import TrainedConfig
 from ..definition import Definition, Network
 from ..devices import check_room
@@ -36,7 +37,8 @@ class TrainingState:
         held: Of networks that may be held, whether they are, bool () or (S,).
 
     Raises:
-        ConfigError: guests of two rows are built otherwise, or have a name that is given; or there is no network to hold.
+        ConfigError: guests of two rows are built otherwise, or have a name that is given; or there is no network to hold, or no
+            setting of the name that a learning rate has.
         GpuTooSmallError: they need more of a GPU's memory than there is; nothing was taken then.
     """
 
@@ -98,10 +100,13 @@ class TrainingState:
         kept = generator.get_state()
         generator.manual_seed(seed)
         try:
-            networks = dict(build())
+            networks: dict[str, Any] = dict(build())
         finally:
             generator.set_state(kept)
-        for network in networks.values():
+        for name, network in networks.items():
+            if not isinstance(network, Network):
+                given = f"{self.algorithm.name}.networks gives {name!r} as a {type(network).__name__}"
+                raise TypeError(f"{given}: make it Network(module, 'learning_rate'), with the name of a setting.")
             for path, layer in network.module.named_modules():
                 if hasattr(layer, "path"):
                     layer.path = path  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType]
@@ -163,6 +168,8 @@ class TrainingState:
 
     def _set_up_optimizers(self, name: str, network: Network) -> dict[str, RowOptimizer]:
         """By the prefix of the parameters that each steps; "" is the rest, or all."""
+        if network.rate not in self.values:
+            raise self.no_coefficient(network.rate, f"the learning rate of {name!r}")
         rows = len(self.seeds) if self.stacked else None
         live = self.live[name]
         parts = {prefix: {name: live[name] for name in names} for prefix, names in network.parts(live).items()}
@@ -172,6 +179,16 @@ class TrainingState:
             rates = [group.rate] * (rows or 1)
             made[group.prefix] = RowOptimizer(group.optimizer, parts[group.prefix], rates, rows, holds=holds)
         return made
+
+    def no_network(self, name: str, *, target: bool = False) -> ConfigError:
+        """What is to be raised where there is no such network, or with `target` none that has a target."""
+        what = f"target network {name!r}, which Network(…, target=True) makes" if target else f"network {name!r}"
+        known = self.target if target else self.networks
+        return ConfigError(f"{self.algorithm.name} has no {what}{did_you_mean(name, known)}")
+
+    def no_coefficient(self, name: str, use: str) -> ConfigError:
+        """What is to be raised where no setting of this name is a float; `use` says what it would be."""
+        return ConfigError(f"{self.algorithm.name} has no coefficient {name!r} for {use}{did_you_mean(name, self.values)}")
 
     def set_hyper(self, name: str, values: Sequence[float]) -> None:
         """Writes a hyper-parameter in place, one value a row; learning rates included."""

@@ -207,7 +207,7 @@ def mean_of_shards(value: Tensor) -> Tensor:
 
 
 def drawn_whole(shape: tuple[int, ...], draw: Callable[[tuple[int, ...]], Tensor]) -> Tensor:
-    """Random numbers for this process's samples: those that they would have in the whole batch.
+    """Random numbers of `shape` for this process's samples: those that they have in the whole batch, which `draw` makes.
 
     The samples' axis is the first as long as the shard, else the first whose length is a multiple of it, where samples are
     repeated: there the numbers are the shard's own too, though not those of one process with the whole batch. What has no such

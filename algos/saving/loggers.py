@@ -30,7 +30,11 @@ class CSVLogger:
         self.folder, self.save_interval = Path(folder), save_interval
 
     def begin(self, algorithm: Estimator, part: str) -> CSVLog:
-        """Writes `params.json`, from which `from_params` makes the algorithm again.
+        """Writes `params.json`, from which `from_params` makes the algorithm again, and returns what adds a line after each epoch.
+
+        Args:
+            algorithm: What is trained; lines of its files beyond its step are taken away.
+            part: The folder within this one; "": this one itself, where there is one seed.
 
         Raises:
             StorageError: the folder cannot be written, or holds the metrics of another run.
@@ -86,7 +90,7 @@ class TensorBoardLogger:
         self.folder = Path(folder)
 
     def begin(self, algorithm: Estimator, part: str) -> TensorBoardLog:
-        """Begins an event file. Raises StorageError: the folder cannot be written, or holds the metrics of another run."""
+        """Begins an event file, and returns what adds to it after each epoch; arguments and errors are as `CSVLogger.begin`'s."""
         folder = self.folder / part
         if any(folder.glob("events.*")):
             _check_same_run(algorithm, folder)

@@ -15,9 +15,12 @@ from ...data.errors import ConfigError, DataError
 from ..base import Algorithm
 from .alternatives import alternatives, unchecked_alternatives
 from .errors import ContractError, Make, check, live
-from .tiny import answers, data_for, shown, tiny_dataset, values_alone
+from .tiny import answers, data_for, maker, shown, tiny_dataset, values_alone
 
 TRIED = 12  # other values of a setting before it is taken to have no effect
+MENDS = {  # by setting what its page may lack; of others that they are read
+    "tau": "It is a rate of learner.track: is `targets` in the schedule, and does a loss read nets.target?",
+}
 
 
 @check
@@ -78,22 +81,25 @@ def check_refuses_other_actions(make: Make) -> None:
 
 @check
 def check_settings_matter(make: Make, names: Iterable[str] | None = None) -> None:
-    """Every setting (or those of `names`) changes what is learned or predicted, alone or with others, or is an exemption."""
-    algorithm, effects = make(), Effects(make)
+    """Every setting (or those of `names`) changes what is learned or predicted, alone or with others, or is an exemption.
+
+    What those that were given switch off, or refuse, has to do so without them.
+    """
+    algorithm, effects, without = make(), Effects(make), Effects(maker(type(make())))
+    given = algorithm.get_params() != maker(type(algorithm))().get_params()
     of_models = {"dynamics"} if getattr(algorithm, "dynamics", None) else {"dynamics", "rollouts"}  # these have tests of their own
     for name in [n for n in names or algorithm.Config.model_fields if n not in of_models]:
-        values = list(islice(alternatives(make, name), TRIED)) or list(islice(unchecked_alternatives(make, name), TRIED))
+        values = effects.values(name)
         exempt = name in algorithm.exemptions
         if not values and not exempt:
             raise ContractError(f"{algorithm.name}: {name!r} has no other value to try; list it in `exemptions`, with the reason.")
         matters = effects.of({}, name, values)
         if exempt and matters:
             raise ContractError(f"{algorithm.name}: {name!r} is listed in `exemptions`, and changes what is learned.")
-        if not exempt and not matters and not effects.in_company(name, values):
-            raise ContractError(
-                f"{algorithm.name}: {name!r} changes nothing (tried {', '.join(map(repr, values[:4]))}). "
-                "Use it, or list it in `exemptions` with the reason."
-            )
+        if exempt or matters or effects.in_company(name, values) or (given and without.matters(name)):
+            continue
+        mend = MENDS.get(name, "Use it, or list it in `exemptions` with the reason.")
+        raise ContractError(f"{algorithm.name}: {name!r} changes nothing (tried {', '.join(map(repr, values[:4]))}). {mend}")
 
 
 class Effects:
@@ -102,6 +108,15 @@ class Effects:
     def __init__(self, make: Make) -> None:
         self._make, self._dataset = make, data_for(make)
         self._known: dict[str, dict[str, Tensor] | None] = {}
+
+    def values(self, name: str) -> list[Any]:
+        """Other values of a setting to try: those that are accepted, or where none is, those that may be in other company."""
+        return list(islice(alternatives(self._make, name), TRIED)) or list(islice(unchecked_alternatives(self._make, name), TRIED))
+
+    def matters(self, name: str) -> bool:
+        """Tell whether a setting has an effect, alone or beside others."""
+        values = self.values(name)
+        return self.of({}, name, values) or self.in_company(name, values)
 
     def of(self, switched: Mapping[str, Any], name: str, values: Iterable[Any], tries: Sequence[int] = (2, 10)) -> bool:
         """Tell whether some value of a setting leads elsewhere than the one that it has, with other settings `switched`.

@@ -20,6 +20,7 @@ from ..definition import Loss
 from ..learning.fit import Fit
 from ..learning.learner import Learner
 from ..learning.recording import ValueReadError
+from ..nets import kind_of_update
 from .errors import Make
 from .tiny import data_for
 
@@ -77,7 +78,7 @@ def seen_losses(learner: Learner, batch: Batch) -> dict[str, SeenLoss]:
     with verbs(learner, minimise=minimise, **dict.fromkeys(("track", "copy", "hold", "release"), stay)):
         for kind, step in first_steps(learner).items():
             learner.step = step
-            getattr(learner.algorithm, kind)(learner, batch)
+            kind_of_update(learner.algorithm, kind)(learner, batch)
     learner.step = at
     return found
 
@@ -131,7 +132,7 @@ def moved_by_verbs(learner: Learner, batch: Batch) -> Iterator[tuple[str, tuple[
     with verbs(learner, **{verb: spied(verb) for verb in ("minimise", "track", "copy", "hold", "release")}):
         for learner.step in sorted(steps | {step + 1 for step in steps}):
             for kind in learner.algorithm.schedule(learner.step):
-                getattr(learner.algorithm, kind)(learner, batch)
+                kind_of_update(learner.algorithm, kind)(learner, batch)
         note("", ())
     yield from moves
 

@@ -77,10 +77,11 @@ def _leave(read: Read) -> None:
 
 @contextmanager
 def showing(read: Read, waiting: Callable[[], str] | None = None, console: Console | None = None) -> Generator[threading.Event]:
-    """Shows what `read` gives, again and again, on stderr; yields an event that is set once the experiment does not run any more.
+    """Shows what `read` gives, again and again; yields an event that is set once the experiment does not run any more.
 
-    `read` is called in a thread of its own; None: there is no status yet. Until there is one `waiting` gives what is waited for, or
-    nothing: a command that ends at once, as one that is refused does, then reads nothing, which may take long.
+    `console` None: it is shown on stderr. `read` is called in a thread of its own; None: there is no status yet. Until there is one
+    `waiting` gives what is waited for, or nothing: a command that ends at once, as one that is refused does, then reads nothing,
+    which may take long.
     """
     console = console or Console(stderr=True, highlight=False)
     show = _Table(console) if console.is_terminal else _Lines(console)

@@ -19,10 +19,10 @@ _MOST = 90  # letters of a name
 
 
 def elsewhere(root: str, taken: Collection[str], experiments: Iterable[Status], beside: str | None) -> dict[str, Path]:
-    """Where datasets lie on this machine that experiments learned from, or that are up to two folders deep `beside`, by name.
+    """Where datasets lie on this machine that `experiments` learned from, or that are up to two folders deep in `beside`, by name.
 
     Those that share a name, and one whose name is `taken` in the folder `root`, have the names of the folders above them in front
-    of their own: so one that comes later never gets the name of another.
+    of their own: so one that comes later never gets the name of another. `beside` None: in no folder.
     """
     own, found = os.path.realpath(root), dict[str, tuple[str, Path]]()
     for name, place in [*_learned_from(experiments), *(() if beside is None else _within(Path(beside)))]:

@@ -263,9 +263,10 @@ def record(
     seed: int | None = None,
     storage: str = "./d3ray_results",
 ) -> Video:
-    """Plays episodes and draws them into a .gif or .mp4, in a process of its own; other arguments as `export`'s.
+    """Plays episodes and draws them into a .gif or .mp4, in a process of its own; returns the file and what was said of it.
 
-    Raises ConfigError: there is no such policy, no environment is named, it cannot be drawn, or the file is there already.
+    `source`, `seed` and `storage` are as `export`'s. `environment` None: the one that the policy names. Raises ConfigError: there
+    is no such policy, no environment is named, it cannot be drawn, or the file is there already.
     """
     named = {"environment": environment, "policy_seed": seed}
     told = [f"{key}={value}" for key, value in named.items() if value is not None]

@@ -137,6 +137,8 @@ class Cluster:
     ) -> JobEnd:
         """Looks at every node by a job of its own: its GPUs, the storage, the clock; and at the tracking server from the head.
 
+        Returns how that job ended.
+
         Args:
             storage: Folder or URI of the results; None: none is looked at.
             cpu: CPUs of a trial.

@@ -90,7 +90,7 @@ def prepare_node_maps(
 
 
 def training_nodes(resources: Mapping[str, float] | None = None, *, grows: bool = False) -> dict[str, str]:
-    """Ray's id and address of every node that has as much of each resource, whether free or not.
+    """Ray's id and address of every node that has as much of each of these `resources`, whether free or not.
 
     There is none yet where workers start when trials wait for them: where the autoscaler may start such a node, and where nobody
     knows what it may start and no node has CPUs, or its user says that it `grows`.
@@ -148,7 +148,11 @@ def _own_gpus(default: float) -> float:
 
 
 def first_nodes(resources: Mapping[str, float], seconds: float = _BOOT) -> dict[str, str]:
-    """Return `training_nodes`; if there are none yet, ask for one, as a trial would, and wait until it is there.
+    """Ray's id and address of every node that has room for a trial; without any, one is asked for and waited for.
+
+    Args:
+        resources: Of a trial, as Ray names them: `CPU`, `GPU`.
+        seconds: To wait for the first node.
 
     Raises:
         ConfigError: there is none, and none will come.

@@ -19,7 +19,12 @@ TAG = "d3ray.estimate"
 
 
 def promote_by_estimate(name: str, *, tracking: str | None = None, storage: str = "./d3ray_results") -> Promotion:
-    """Makes the version that was judged best a model's champion, if it passes the gate; arguments as `promote`'s.
+    """Makes the version that was judged best a model's champion, if it passes the gate; returns what came of it, and why.
+
+    Args:
+        name: Of the registered model.
+        tracking: MLflow's tracking URI; None: MLFLOW_TRACKING_URI, else the database in `storage`.
+        storage: A local results folder.
 
     Raises:
         ConfigError: there is no such model.

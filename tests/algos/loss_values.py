@@ -8,7 +8,7 @@ from d3ray.algos.testing import maker, tiny_dataset
 
 
 def prepared(algorithm, **settings):
-    """A trained algorithm, a batch, its nets at the next step, and numbers of its networks as plain functions."""
+    """An algorithm with `settings`, trained a little in float64, its learner, and a batch to ask a loss about."""
     made = maker(algorithm, **settings)(dtype="float64", seed=2)
     dataset = tiny_dataset(discrete=made.actions == "discrete")
     made.fit(dataset, n_steps=9)
@@ -18,6 +18,7 @@ def prepared(algorithm, **settings):
 
 
 def evaluate(made, learner, batch, loss):
+    """What a loss gives at a batch: its values [B], summed over members, its metrics, and the nets whose noise it drew."""
     key = learner.address(loss)
     targets = Nets(learner._targets, {}, None, key, torch.float64)
     nets = Nets(learner.modules, {}, targets, key, torch.float64, h=learner._h)
@@ -41,10 +42,11 @@ def mlp(tensors, prefix, x, member=None):
 
 
 def networks(learner):
+    """`run(kind, name, x, member)`: what a perceptron of a "live" or "target" network makes of one vector x."""
     state = learner.state()
     return lambda kind, name, x, member=None: mlp(state, f"{kind}/{name}/", x, member)
 
 
 def as_tensors(run):
-    """What `networks` gives, for the losses of `slow.py`."""
+    """What `networks` gives, for the losses of `slow_losses.py`."""
     return lambda kind, name, x, member=0: torch.from_numpy(run(kind, name, x.detach().numpy(), member))

@@ -114,6 +114,15 @@ def made_with(folder: Path, names: dict[str, str]) -> subprocess.CompletedProces
     )
 
 
+def test_a_checkout_that_no_module_can_be_called_by_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "d3-ray").symlink_to(ROOT)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--rootdir={tmp_path / 'd3-ray'}"]
+    command += ["-c", str(tmp_path / "d3-ray" / "pyproject.toml"), "--collect-only", str(tmp_path / "d3-ray" / "tests" / "data")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "'d3-ray' is no name of a module: call it 'd3_ray'." in done.stderr
+
+
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 def test_make_takes_a_python_that_is_supported(tmp_path: Path) -> None:
     done = made_with(tmp_path, {"python3": "3.9", "python": "3.14"})
