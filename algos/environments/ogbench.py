@@ -17,8 +17,8 @@ import gymnasium
 import numpy as np
 
 from ...data.errors import ConfigError
+from ...data.formats.npz.ogbench_tasks import without_kind
 
-KINDS = ("play", "noisy", "navigate", "stitch", "explore")  # of data, which its names say before "singletask" or the version
 _NAME = re.compile(r"(visual-)?((point|ant|humanoid)maze|antsoccer|cube|scene|puzzle|powderworld)-.*v0|(visual-)?scene-v0")
 _TASK = re.compile(r"-task\d+(?=-v0$)")
 
@@ -37,7 +37,7 @@ def known_as(name: str) -> str:
         importlib.import_module("ogbench")
     if name in gymnasium.registry:
         return name
-    found = "-".join(part for part in name.split("-") if part not in KINDS)
+    found = without_kind(name)
     if found not in gymnasium.registry and _TASK.sub("-task1", found) in gymnasium.registry:
         raise ConfigError(f"OGBench has five tasks in an environment, task1 to task5, and {name!r} would be another.")
     return found if found in gymnasium.registry else name

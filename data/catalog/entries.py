@@ -69,6 +69,7 @@ class Entry(Config):
     options: dict[str, Any] = Field(default_factory=dict, description="of the importer")
     environment: Environment | None = setting(None, "where the steps were taken, or gymnasium's nearest to it")
     action_range: tuple[float, float] | None = setting(None, "bounds of each entry of a continuous action")
+    downloads: str = setting("", "name of the dataset whose downloads it shares, of which it is made too; empty: its own")
     licence: str | None = setting(None, "of the data, as SPDX calls it, where its publisher says so")
     about: str = setting("", "one line")
 
@@ -96,7 +97,7 @@ class Entry(Config):
     @property
     def key(self) -> str:
         """Hash of all that makes the dataset."""
-        told = self.model_dump(mode="json", exclude={"about", "licence", "recipe"})
+        told = self.model_dump(mode="json", exclude={"about", "downloads", "licence", "recipe"})
         return _key(told if self.recipe is None else {**told, "recipe": self.recipe.told()})
 
     @property

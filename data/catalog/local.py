@@ -103,7 +103,7 @@ def fetch(name: str, entry: Entry, *, patience: Patience | None = None) -> Path:
 
 def download_folder(name: str, entry: Entry) -> Path:
     """Return where an entry's downloads lie, also those put there by hand."""
-    return cache_root() / "downloads" / f"{name}.{entry.files_key}"
+    return cache_root() / "downloads" / f"{entry.downloads or name}.{entry.files_key}"
 
 
 def dataset_folder(name: str, entry: Entry) -> Path:

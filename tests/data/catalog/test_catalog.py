@@ -225,6 +225,29 @@ def test_a_published_layout_is_found_at_its_address(
     assert {said["source"], *(file["source"] for file in said.get("beside", []))} == {server.url + path for path in server.files}
 
 
+def test_single_tasks_of_ogbench_share_the_file_that_they_are_made_of(
+    server: FileServer, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    qpos = rng.uniform(0, 16, (24, 2)).astype("f4")
+    qpos[3] = 20.5, 19.5
+    np.savez(file := io.BytesIO(), observations=qpos, actions=qpos / 24, qpos=qpos, terminals=np.arange(24) % 8 == 7)
+    own(tmp_path, monkeypatch, mirrors={"https://rail.eecs.berkeley.edu/datasets/ogbench": server.url})
+    server.files = {"/pointmaze-medium-navigate-v0.npz": Served(file.getvalue())}
+    plain = Dataset.open("ogbench/pointmaze-medium-navigate-v0")
+    first, third = (Dataset.open(f"ogbench/pointmaze-medium-navigate-singletask-task{k}-v0") for k in (1, 3))
+    assert len(server.seen) == 1
+    assert plain.environment is None
+    assert third.environment is not None
+    assert third.environment.id == "pointmaze-medium-navigate-singletask-task3-v0"
+    solved = np.linalg.norm(qpos - np.array([20, 20]), axis=1) <= 1
+    steps = ~first.columns["closing"]
+    np.testing.assert_array_equal(first.columns["reward"][steps], solved[np.arange(24) % 8 != 7] - 1)
+    assert first.n_transitions == third.n_transitions == plain.n_transitions == 21
+    default = Dataset.open("ogbench/pointmaze-medium-navigate-singletask-v0")
+    assert default.fingerprint == first.fingerprint != third.fingerprint
+
+
 def test_an_entry_that_changes_is_another_dataset(
     server: FileServer, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
