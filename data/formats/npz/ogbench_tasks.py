@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ConfigError, DataError, did_you_mean
+from ...storage.steps import StepTable, steps_from_arrays
 
 KINDS = ("play", "noisy", "navigate", "stitch", "explore")  # of data, which names have before "singletask" or the version
 _NAME = re.compile(r"(?:visual-)?(?P<environment>.+)-singletask(?:-task(?P<task>\d+))?-v0(?:-val)?")
@@ -75,6 +76,22 @@ class Task:
             parts.append(button_states == np.array(self.buttons))
         solved = np.concatenate(parts, axis=1)
         return (solved.sum(1) - solved.shape[1]).astype(np.float32), np.asarray(solved.all(1))
+
+    def of(self, table: StepTable) -> StepTable:
+        """Return the steps of OGBench's data, which have qpos, as steps of this task: with its rewards, and ended where it is."""
+        columns, rows = table.columns, np.flatnonzero(~table.columns["closing"])
+        extra = {name: columns[name][rows] for name in columns if name.startswith("info/")}
+        rewards, solved = self.judge(extra["info/qpos"], extra.get("info/button_states"), "the data")
+        cut = columns["truncated"][rows]
+        return steps_from_arrays(
+            columns["observation"][rows],
+            columns["action"][rows],
+            rewards,
+            solved,
+            cut,
+            final_observations=columns["observation"][rows[solved | cut] + 1],
+            extra=extra,
+        )
 
 
 def find_task(name: str) -> Task:

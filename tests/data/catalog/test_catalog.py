@@ -72,7 +72,7 @@ def test_every_entry_is_one() -> None:
         assert entry is not None, name
         assert entry.format is None or entry.format in FORMATS, name
         assert all(re.match(r"https?://\S+$", file.url) and "{" not in file.url + file.place for file in entry.files), name
-    made = {"d3ray-box2d", "d3ray-classic", "d3ray-minatar", "d3ray-mujoco"}
+    made = {"d3ray-box2d", "d3ray-classic", "d3ray-minatar", "d3ray-mujoco", "d3ray-ogbench"}
     assert {name.partition("/")[0] for name in names} == {"atari", "d3ray", "d3rlpy", "d4rl", "minari", "ogbench", *made}
 
 
