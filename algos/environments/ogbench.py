@@ -19,7 +19,12 @@ import numpy as np
 from ...data.errors import ConfigError
 from ...data.formats.npz.ogbench_tasks import without_kind
 
-_NAME = re.compile(r"(visual-)?((point|ant|humanoid)maze|antsoccer|cube|scene|puzzle|powderworld)-.*v0|(visual-)?scene-v0")
+_NAME = re.compile(
+    r"(visual-)?("
+    r"((point|ant|humanoid)maze-(medium|large|giant|teleport)|antsoccer-\w+)(-(navigate|stitch|explore))?"  # D4RL's are play or umaze
+    r"|(cube-\w+|scene|puzzle-\w+|powderworld-\w+)(-(play|noisy))?"
+    r")(-singletask(-task\d+)?)?-v0"
+)
 _TASK = re.compile(r"-task\d+(?=-v0$)")
 
 

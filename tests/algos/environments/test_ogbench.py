@@ -25,7 +25,12 @@ MAZE = "pointmaze-medium-navigate-singletask-task3-v0"
         ("visual-scene-v0", True),
         ("scene-play-v0", True),
         ("humanoidmaze-large-v0", True),
+        ("antsoccer-arena-navigate-singletask-v0", True),
+        ("visual-antmaze-giant-explore-v0", True),
+        ("powderworld-easy-play-v0", True),
         ("antmaze-medium-play-v2", False),  # D4RL's
+        ("antmaze-medium-play-v0", False),
+        ("antmaze-umaze-v0", False),
         ("CubeWorld-v0", False),
     ],
 )
