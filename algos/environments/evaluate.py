@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +27,22 @@ MAX_STEPS = 100_000  # of an episode: Atari's longest have 27,000
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Returns and lengths of episodes in the order of their numbers, without those that were never begun for want of time."""
+    """Returns and lengths of episodes in the order of their numbers, without those that were never begun for want of time.
+
+    Where the environment tells by its info whether a task was solved, as OGBench and gymnasium-robotics do by `success` or
+    `is_success`, `successes` has what it told at the last step of each episode.
+    """
 
     returns: np.ndarray  # [episodes] float64, undiscounted sums of rewards
     lengths: np.ndarray  # [episodes] int64, steps
     environment: Environment | None = None  # None: an object that no registry knows
     cut: int = 0  # episodes that a limit ended, which count with what they had returned by then, or that it left no time for
+    successes: np.ndarray | None = None  # [episodes] bool; None: it tells of none
+
+    @property
+    def success(self) -> float | None:
+        """The share of episodes in which the task was solved; None where the environment does not tell."""
+        return None if self.successes is None else float(self.successes.mean())
 
     @property
     def mean(self) -> float:
@@ -134,7 +144,7 @@ class EnvironmentEvaluator:
         self._vector: VectorEnvironment | None = None
 
     def __call__(self, algorithm: Any, epoch: int) -> dict[str, float]:
-        """return, return_std and length; normalized_return too where a reference exists, and cut where episodes were.
+        """return, return_std and length; normalized_return where a reference exists, success where it is told, cut where any was.
 
         Of a policy that acts for a return these are of its first target, and `return_target_1800` and so on of its others.
         """
@@ -147,6 +157,7 @@ class EnvironmentEvaluator:
             how: dict[str, Any] = {"epsilon": self.epsilon, "max_steps": self.max_steps, "timeout": self.timeout}
             played = evaluate(policy, self._vector, episodes=self.episodes, seed=self.seed, **how)
             found = {"return": played.mean, "return_std": played.std, "length": float(played.lengths.mean())}
+            found |= {} if played.success is None else {"success": played.success}
             found |= {"cut": float(played.cut)} if played.cut else {}
             metrics |= {f"{key}{name}": value for key, value in found.items()}
             if (score := played.normalized) is not None:
@@ -227,7 +238,7 @@ def _play(
     watch: Callable[[int], None] | None,
     limits: _Limits,
 ) -> Evaluation:
-    returns, lengths = np.zeros(episodes), np.zeros(episodes, np.int64)
+    returns, lengths, solved = np.zeros(episodes), np.zeros(episodes, np.int64), dict[int, bool]()
     seeds, made, cut, begun, bad = episode_seeds(seed, episodes), 0, 0, 0, ""
     for first in range(0, episodes, vector.n):  # in rounds, so that a policy that keeps state needs nothing but `start`
         n = min(vector.n, episodes - first)
@@ -252,19 +263,29 @@ def _play(
                 i = int((~np.isfinite(result.reward)).argmax())
                 at = f"at step {lengths[first + i]} of episode {first + i}"
                 bad = f"Environment {i}, {_name_of(vector)}, paid {result.reward[i]} {at}"
+            before = playing
             if (ended := result.ended).any():
                 playing = [i for i in playing if not ended[i]]
             long = bool(playing) and lengths[first + playing[0]] == limits.max_steps  # those that go on are equally long
             if playing and (long or limits.over):
                 limits.long += len(playing) if long else 0
                 cut, playing = cut + len(playing), []
+            if len(playing) < len(before):
+                solved |= {first + i: told for i in before if i not in playing and (told := _solved(result.info[i])) is not None}
             observation = result.observation
             if watch is not None:
                 watch(first)
     if bad:
         warnings.warn(f"{bad}, so the mean return is no finite number.", stacklevel=3)
     cut += episodes - begun
-    return Evaluation(returns[:begun], lengths[:begun], environment_of(vector.single), cut)
+    successes = np.array([solved[k] for k in range(begun)]) if len(solved) == begun else None
+    return Evaluation(returns[:begun], lengths[:begun], environment_of(vector.single), cut, successes)
+
+
+def _solved(info: Mapping[str, Any]) -> bool | None:
+    """What an environment tells of its task; None: nothing."""
+    told = info.get("success", info.get("is_success"))
+    return bool(told) if isinstance(told, bool | int | float | np.bool_ | np.number) else None
 
 
 def _name_of(vector: VectorEnvironment) -> str:

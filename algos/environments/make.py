@@ -82,14 +82,16 @@ def environment_of(environment: Any) -> Environment | None:
     spec = environment.spec if isinstance(environment, gymnasium.Env) else None  # classic gym's CartPole is not gymnasium's
     if spec is None or spec.id not in gymnasium.registry or spec.additional_wrappers:
         return None
+    registered = gymnasium.registry[spec.id]
     kwargs = {k: v for k, v in spec.kwargs.items() if k != "render_mode"}
-    if spec.max_episode_steps != gymnasium.registry[spec.id].max_episode_steps:
+    if spec.max_episode_steps != registered.max_episode_steps:
         kwargs["max_episode_steps"] = spec.max_episode_steps
     try:
         json.dumps(kwargs)
     except TypeError:  # an object among the arguments: a config cannot hold it
         return None
-    return Environment(id=spec.id, kwargs=kwargs)
+    known = registered.kwargs
+    return Environment(id=spec.id, kwargs={k: v for k, v in kwargs.items() if k not in known or known[k] != v})
 
 
 def _adapted(environment: Any) -> Any:
@@ -103,9 +105,10 @@ def _by_id(environment: Environment, *, evaluating: bool) -> Any:
             f"{name!r} names a module: import it first (or list it under plugins) and write {name.split(':', 1)[1]!r}."
         )
     try:
-        register(name)
+        name = register(name)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*out of date")  # v4 is what the literature's scores are compared with
+            warnings.filterwarnings("ignore", message=".*(precision lowered|DISPLAY)")  # OGBench's float64 bounds, and glfw
             if environment.atari is not None:
                 return AtariGame(environment, evaluating=evaluating)
             made = wrapped(name, gymnasium.make(name, disable_env_checker=True, **cast("dict[str, Any]", environment.kwargs)))

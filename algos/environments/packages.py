@@ -10,6 +10,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from .ogbench import OGBench, is_ogbench, known_as
+
 _EXTRAS = {
     "ALE/": "atari",
     "ale_py": "atari",
@@ -20,10 +22,15 @@ _EXTRAS = {
 _ROBOTICS = ("AdroitHand", "AntMaze_", "Fetch", "FrankaKitchen", "HandManipulate", "HandReach", "PointMaze_")  # ids begin so
 
 
-def register(name: str) -> None:
-    """Makes the ids known of a package that gymnasium does not look for. Raises ImportError where the package is not installed."""
+def register(name: str) -> str:
+    """Makes the ids known of a package that gymnasium does not look for, and gives the one that is meant by a name.
+
+    Raises ImportError where the package is not installed, and ConfigError where it is and has no such task.
+    """
     if name in gymnasium.registry:
-        return
+        return name
+    if is_ogbench(name):
+        return known_as(name)
     if name.startswith("MinAtar/"):
         from minatar.gym import register_envs
 
@@ -33,6 +40,7 @@ def register(name: str) -> None:
     else:
         with suppress(ImportError):  # its older ids, such as PongNoFrameskip-v4, say nothing of where they are from
             _register_atari()
+    return name
 
 
 def _register_atari() -> None:
@@ -43,7 +51,8 @@ def _register_atari() -> None:
 
 def extra_of(name: str) -> str | None:
     module = str(gymnasium.registry[name].entry_point) if name in gymnasium.registry else ""
-    return next((extra for start, extra in _EXTRAS.items() if module.startswith(start) or name.startswith(start)), None)
+    found = next((extra for start, extra in _EXTRAS.items() if module.startswith(start) or name.startswith(start)), None)
+    return "ogbench" if found is None and is_ogbench(name) else found
 
 
 def missing_extra(name: str) -> str | None:
@@ -52,7 +61,14 @@ def missing_extra(name: str) -> str | None:
 
 
 def wrapped(name: str, environment: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    if str(gymnasium.registry[name].entry_point).startswith("ogbench."):
+        return OGBench(environment)
     return MinAtar(environment) if name.startswith("MinAtar/") else environment
+
+
+def tells_success(name: str) -> bool:
+    """Whether an environment is known to say at an episode's end if its task was solved; others may, too."""
+    return is_ogbench(name) or (name.startswith(_ROBOTICS) and not name.startswith("FrankaKitchen"))
 
 
 class MinAtar(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -8,8 +8,8 @@ They come from the JSON files beside this one, each of which lists its sources, 
      "entries": {"team/arm": {"files": [{"url": "s3://bucket/arm.hdf5", "sha256": "…"}], "format": "d4rl"},
                  "team/walk": {"folder": "s3://bucket/walk"}}}
 
-An entry has files, a `folder`, or a `recipe` that makes it (`recipe.py`). A size or a hash stands there only where its publisher
-gives it. The scores that are 0 and 100 are in `references.json`.
+An entry has files, a `folder`, or a `recipe` or `script` that makes it (`recipe.py`). A size or a hash stands there only where its
+publisher gives it. The scores that are 0 and 100 are in `references.json`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ..spec import Environment
 from ..storage.files import storage_errors
 from ..storage.json_text import parse_json
 from ..storage.manifest import MANIFEST
-from .recipe import Recipe
+from .recipe import Recipe, Script
 
 VARIABLE = "D3RAY_CATALOG"
 _HERE = Path(__file__).parent
@@ -60,27 +60,34 @@ class RemoteFile(Config):
 
 
 class Entry(Config):
-    """A dataset: files to download and import, a folder that is one already, or a recipe that makes it."""
+    """A dataset: files to download and import, a folder that is one already, or a recipe or script that makes it."""
 
     files: tuple[RemoteFile, ...] = ()
     folder: str | None = setting(None, "folder or URI of a d3ray dataset")
-    recipe: Recipe | None = setting(None, "how it is made in its environment")
+    recipe: Recipe | None = setting(None, "how an agent makes it in its environment")
+    script: Script | None = setting(None, "how a script of OGBench's makes it")
     format: str | None = setting(None, "importer; null: found out from each file")
     options: dict[str, Any] = Field(default_factory=dict, description="of the importer")
     environment: Environment | None = setting(None, "where the steps were taken, or gymnasium's nearest to it")
     action_range: tuple[float, float] | None = setting(None, "bounds of each entry of a continuous action")
+    downloads: str = setting("", "name of the dataset whose downloads it shares, of which it is made too; empty: its own")
     licence: str | None = setting(None, "of the data, as SPDX calls it, where its publisher says so")
     about: str = setting("", "one line")
 
     @model_validator(mode="after")
     def _has_one_place(self) -> Self:
-        if [bool(self.files), self.folder is not None, self.recipe is not None].count(True) != 1:
+        if [bool(self.files), *(one is not None for one in (self.folder, self.recipe, self.script))].count(True) != 1:
             raise ValueError("an entry has either files, a folder or a recipe")
-        if self.recipe is not None and self.environment is None:
+        if self.making is not None and self.environment is None:
             raise ValueError("a recipe needs the environment to make the dataset in")
         if len({file.place for file in self.files}) < len(self.files):
             raise ValueError("two files of an entry have one name")
         return self
+
+    @property
+    def making(self) -> Recipe | Script | None:
+        """What makes it on this machine."""
+        return self.recipe or self.script
 
     @property
     def bytes(self) -> int | None:
@@ -96,12 +103,15 @@ class Entry(Config):
     @property
     def key(self) -> str:
         """Hash of all that makes the dataset."""
-        told = self.model_dump(mode="json", exclude={"about", "licence", "recipe"})
-        return _key(told if self.recipe is None else {**told, "recipe": self.recipe.told()})
+        told = self.model_dump(mode="json", exclude={"about", "downloads", "licence", "recipe", "script"})
+        told |= {"recipe": self.recipe.told()} if self.recipe else {"script": self.script.told()} if self.script else {}
+        return _key(told)
 
     @property
     def run_key(self) -> str:
         """Hash of what recipes that share a run have in common."""
+        if self.script is not None:
+            return _key(self.script.run)
         environment = self.environment and self.environment.model_dump(mode="json")
         return _key([environment, self.recipe and self.recipe.run])
 

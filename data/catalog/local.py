@@ -2,8 +2,8 @@
 
 `D3RAY_CACHE` (`~/.cache/d3ray` unless set) gets `downloads/NAME.KEY/`, the files as their publisher has them, and
 `datasets/NAME.KEY/`, the dataset made of them; KEY changes with the entry. Recipes have `recipes/ENVIRONMENT.KEY/`, the agent that
-was trained, for all datasets of one run. None is ever removed by d3ray: each can be deleted while nothing uses it, downloads and
-agents as soon as the datasets are there.
+was trained, or the steps of a script, for all datasets of one run. None is ever removed by d3ray: each can be deleted while nothing
+uses it, downloads, agents and a script's steps as soon as the datasets are there.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def find(text: str) -> Place:
     entry = known.find(text)
     if entry is None:
         raise DataError(f"There is no dataset folder {text!r} and no dataset of that name{nearest(text, known)}")
-    if entry.recipe is not None and state(text, entry) != "dataset":
+    if entry.making is not None and state(text, entry) != "dataset":
         raise DataError(f"{text} is nowhere to be downloaded and was not made yet: d3ray make {text} makes it.")
     return Place(entry.folder) if entry.folder is not None else Place(prepare(text, entry))
 
@@ -60,7 +60,7 @@ def named(source: str | Path) -> tuple[str, Entry] | None:
     text = str(source)
     if "://" in text or Path(text).expanduser().exists() or (entry := catalog().find(text)) is None:
         return None
-    if entry.recipe is not None:
+    if entry.making is not None:
         raise DataError(f"{text} needs no import: d3ray make {text} makes a d3ray dataset of it.")
     if entry.folder is not None:
         raise DataError(f"{text} is a d3ray dataset already; d3ray inspect {text} shows it.")
@@ -103,7 +103,7 @@ def fetch(name: str, entry: Entry, *, patience: Patience | None = None) -> Path:
 
 def download_folder(name: str, entry: Entry) -> Path:
     """Return where an entry's downloads lie, also those put there by hand."""
-    return cache_root() / "downloads" / f"{name}.{entry.files_key}"
+    return cache_root() / "downloads" / f"{entry.downloads or name}.{entry.files_key}"
 
 
 def dataset_folder(name: str, entry: Entry) -> Path:
@@ -113,7 +113,8 @@ def dataset_folder(name: str, entry: Entry) -> Path:
 def run_folder(entry: Entry) -> Path:
     """Return where a recipe's run is kept, which its datasets share."""
     assert entry.environment is not None
-    return cache_root() / "recipes" / f"{entry.environment.id}.{entry.run_key}"
+    where = entry.environment.id if entry.script is None else entry.script.environment
+    return cache_root() / "recipes" / f"{where}.{entry.run_key}"
 
 
 def state(name: str, entry: Entry) -> Where:
@@ -123,7 +124,7 @@ def state(name: str, entry: Entry) -> Where:
         return "dataset" if local is not None and (local / MANIFEST).exists() else ""
     if (dataset_folder(name, entry) / MANIFEST).exists():
         return "dataset"
-    if entry.recipe is not None:
+    if entry.making is not None:
         return "in part" if run_folder(entry).exists() else ""
     folder = download_folder(name, entry)
     there = [(folder / file.place).exists() for file in entry.files]

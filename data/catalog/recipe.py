@@ -1,8 +1,10 @@
-"""How a dataset is made where no file of it can be had: by an agent that learns in its environment, as D4RL's were.
+"""How a dataset is made where no file of it can be had: by an agent that learns in its environment, as D4RL's were, or by a script.
 
 `d3ray-mujoco/hopper-medium-v4` and the like are entries with a recipe; `d3ray make NAME` follows it. The procedure is D4RL's (Fu et
 al. 2020, arXiv:2004.07219, appendix; `scripts/generation/mujoco` of its repository; the wiki's page on tasks): one run of an agent
 gives six datasets. docs/benchmarks.md says what is otherwise here.
+
+`d3ray-ogbench/cube-single-play-v0` and the like are made by OGBench's scripted policies: see `Script`.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Any, Literal, cast, get_args
 from pydantic import Field, model_validator
 
 from ..config import Config, recorded, setting
+from ..formats.npz.ogbench_tasks import find_task
 
 Kind = Literal["random", "medium", "medium-replay", "medium-expert", "expert", "full-replay"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -81,3 +84,41 @@ class Recipe(Config):
     def updates(self) -> int:
         before = (self.warmup - 1) // self.update_interval
         return (self.steps // self.update_interval - before) * self.n_updates
+
+
+class Script(Config):
+    """Steps of one of OGBench's scripted policies; single tasks, whose rewards differ alone, come from the same steps.
+
+    Sources: Park et al. 2025, arXiv:2410.20092, and the repository's `data_gen_scripts` at 1d41409: `generate_manipspace.py`,
+    `generate_locomaze.py` and `commands.sh`.
+    """
+
+    kind: Literal["play", "noisy", "navigate", "stitch"] = Field(description="which of OGBench's kinds of data")
+    environment: str = Field(description="OGBench's environment in which it acts, as cube-single-v0")
+    steps: int = setting(1_000_000, "in all; whole episodes of it", source="1,000 episodes of 1,001 rows", gt=0)
+    episode: int = setting(
+        1_000, "steps of an episode, whatever is reached in it", source="max_episode_steps, less the last row", gt=0
+    )
+    noise: float = setting(0.1, "added to what the script does; a manipulator's is smoothed over time where it plays", ge=0)
+    random: float = setting(0.0, "share of uniform actions", source="p_random_action", ge=0, le=1)
+    seed: int = setting(0, "of all that is drawn")
+    task: str | None = setting(None, "single task whose rewards and ends the steps get; null: none, and all rewards are 0")
+
+    def told(self) -> dict[str, Any]:
+        """Dump as JSON that reads back the same."""
+        return recorded(self)
+
+    @property
+    def run(self) -> dict[str, Any]:
+        """The settings that the datasets of the same steps share, as JSON."""
+        return {name: value for name, value in self.told().items() if name != "task"}
+
+    @model_validator(mode="after")
+    def _check(self) -> Script:
+        if self.steps % self.episode:
+            raise ValueError(f"steps is {self.steps}, which is no multiple of episode, {self.episode}")
+        if (self.kind in ("navigate", "stitch")) != self.environment.startswith("pointmaze-"):
+            raise ValueError("points navigate or stitch in mazes, and manipulators play or are noisy")
+        if self.task is not None:
+            find_task(self.task)
+        return self

@@ -57,7 +57,8 @@ def run(config: DatasetsConfig) -> DatasetsResult:
     for line in _lines(found, known, collapsed):
         say(line)
     made = f"{len(found):,} dataset{'s' * (len(found) != 1)}, {sum(row['local'] == 'dataset' for row in found):,} of them here."
-    look = {"have one": "d3ray inspect NAME"} | ({"make one": "d3ray make NAME"} if any(row["recipe"] for row in found) else {})
+    made_here = any(row["recipe"] or row["script"] for row in found)
+    look = {"have one": "d3ray inspect NAME"} | ({"make one": "d3ray make NAME"} if made_here else {})
     return DatasetsResult(made=made, look=look, datasets=found)
 
 

@@ -24,7 +24,10 @@ class EvaluateConfig(PolicyConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateResult(Result):
-    """Returns of the episodes, undiscounted, and steps; `normalized` where D4RL has a reference, and what it may be called."""
+    """Returns of the episodes, undiscounted, and steps; `normalized` where D4RL has a reference, and what it may be called.
+
+    `success` is the share of episodes whose task was solved, where the environment tells.
+    """
 
     environment: Environment
     returns: np.ndarray
@@ -33,6 +36,7 @@ class EvaluateResult(Result):
     std: float
     normalized: float | None = None
     label: str | None = None
+    success: float | None = None
 
 
 def run(config: EvaluateConfig) -> EvaluateResult:
@@ -56,6 +60,7 @@ def run(config: EvaluateConfig) -> EvaluateResult:
     reference = reference_score(environment.id)
     normalized = None if reference is None else float(reference.score(played.mean))
     score = "" if reference is None else f"; {reference.label}: {normalized:.1f}"
+    score += "" if played.success is None else f"; solved: {100 * played.success:.0f} %"
     result = EvaluateResult(
         made=f"{environment.id}: return {played.mean:.2f} ± {played.std:.2f} over {config.episodes} episodes of "
         f"{played.lengths.mean():.0f} steps on average (seed {config.seed}){score}.",
@@ -67,6 +72,7 @@ def run(config: EvaluateConfig) -> EvaluateResult:
         std=played.std,
         normalized=normalized,
         label=None if reference is None else reference.label,
+        success=played.success,
     )
     if config.output is not None:
         _write(result, config, algorithm)
@@ -86,6 +92,7 @@ def _write(result: EvaluateResult, config: EvaluateConfig, algorithm: str) -> No
         "mean": _told(result.mean),
         "std": _told(result.std),
         "normalized": None if result.normalized is None else {"label": result.label, "score": _told(result.normalized)},
+        "success": result.success,
         "returns": list(map(_told, result.returns.tolist())),
         "lengths": result.lengths.tolist(),
     }

@@ -110,7 +110,7 @@ def _by_dataset(tables: Tables) -> list[_Panel]:
                 places = np.arange(1, bests.shape[1] + 1)
                 curve = Curve(places, over.mean, over.low if several else None, over.high if several else None)
                 lines[cell.label] = curve, float(np.mean([values[-1] for values in cell.evaluations.values()]))
-                unit = "normalised return" if cell.is_normalized else "return"
+                unit = _kind(cell.unit) if cell.is_normalized else "return"
         if lines:
             panels.append((short(dataset), unit, lines))
     return panels
@@ -130,5 +130,10 @@ def _over_datasets(tables: Tables) -> list[_Panel]:
                 last = [np.mean([values[-1] for values in cell.evaluations.values()]) for cell in cells]
                 lines[label] = curve, float(np.mean(last))
         if lines:
-            panels.append((f"mean of {len(one.datasets)} datasets", "normalised return", lines))
+            panels.append((f"mean of {len(one.datasets)} datasets", _kind(one.group.unit), lines))
     return panels
+
+
+def _kind(unit: str) -> str:
+    """Name a unit of normalised scores in few words."""
+    return unit if unit.endswith("%") else "normalised return"

@@ -140,7 +140,7 @@ def entry_of(dataset: DatasetChoice) -> Entry | None:
 
 
 def _is_to_be_made(name: str, entry: Entry | None) -> bool:
-    return entry is not None and entry.recipe is not None and state(name, entry) != "dataset"
+    return entry is not None and entry.making is not None and state(name, entry) != "dataset"
 
 
 def _make(names: list[str]) -> dict[str, D3rayError]:

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from ...algos.environments.ogbench import is_ogbench
 from ...data.errors import ConfigError, did_you_mean
 from ...data.uris import without_password
-from ..record.results import NORMALIZED, RETURN, ConfigurationResult
+from ..record.results import NORMALIZED, RETURN, SUCCESS, ConfigurationResult
 from ..results.configurations import id_of
 from ..storage.outbox import Line
 from ..tracking.measured import data_of, json_tag, lines_of, seed_run, status_of
@@ -42,7 +43,7 @@ def read_benchmark(tracking: Tracking, parent: Any) -> Benchmark:
     tags, about = parent.data.tags, json_tag(parent.data.tags.get("d3ray.suite_definition"))
     with tracking.answers():
         children = _search(tracking, f"tags.`mlflow.parentRunId` = '{parent.info.run_id}' and tags.`d3ray.kind` = 'seed'")
-        lines = {run.info.run_id: lines_of(tracking.client, run.info.run_id, (RETURN, NORMALIZED)) for run in children}
+        lines = {run.info.run_id: lines_of(tracking.client, run.info.run_id, (RETURN, NORMALIZED, SUCCESS)) for run in children}
     cells = _cells(children, lines)
     datasets = list(dict.fromkeys([*about.get("datasets", ()), *(cell.dataset for cell in cells)]))
     labels = list(dict.fromkeys([*labels_of(about), *(cell.label for cell in cells)]))
@@ -91,8 +92,11 @@ def _cell(
     tags, params = first.data.tags, first.data.params
     data = data_of(first)
     where = params.get("evaluation.environment.id") or params.get("evaluation.environment")
-    environment = where if where and where != "null" else data.get("environment")
-    seeds = [seed_run(runs[seed], seed, protocol.n_steps, lines[runs[seed].info.run_id]) for seed in sorted(runs)]
+    environment = id_of(where if where and where != "null" else data.get("environment"))
+    read = {seed: lines[run.info.run_id] for seed, run in sorted(runs.items())}
+    if environment is not None and is_ogbench(environment):
+        read = {seed: list(map(_by_success, found)) for seed, found in read.items()}
+    seeds = [seed_run(runs[seed], seed, protocol.n_steps, found) for seed, found in read.items()]
     size = f"{data['n_transitions']:,} transitions in {data['n_episodes']:,} episodes" if data.get("n_transitions") else ""
     configuration = ConfigurationResult(
         experiment=tags.get("d3ray.experiment", ""),
@@ -101,13 +105,19 @@ def _cell(
         n_steps=protocol.n_steps,
         seeds=seeds,
         data={"name": dataset, "fingerprint": fingerprint},
-        environment=id_of(environment),
+        environment=environment,
         label=label,
     )
     origins = {seed: _origin(run.data.tags) for seed, run in sorted(runs.items())}
     mean = data.get("return_mean")
     data_return = float(mean) if isinstance(mean, int | float) and np.isfinite(mean) else None
     return Cell(dataset, label, protocol, fingerprint, size, configuration, params, origins, data_return=data_return)
+
+
+def _by_success(line: Line) -> Line:
+    """Put the share of episodes that were solved, in percent, in the place of a normalised return: OGBench compares by it."""
+    share = line.metrics.get(SUCCESS)
+    return line if share is None else line._replace(metrics={**line.metrics, NORMALIZED: 100 * share})
 
 
 def _origin(tags: Mapping[str, str]) -> Origin:

@@ -51,7 +51,8 @@ HOW = (
     "Mean, standard error and interval of a cell are over its seeds, of which those that failed or have not finished are in none. "
     f"Intervals are 95 % percentile bootstrap intervals from {RESAMPLES:,} resamples, over several datasets stratified by dataset "
     "(Agarwal et al. 2021). The algorithm with the highest mean of a row is bold. “The data” is the mean return of a dataset’s own "
-    "episodes; a normalised return of 0 is that of random actions. Raw returns of every run are in scores.csv.",
+    "episodes; a normalised return of 0 is that of random actions, and a success rate is the share of episodes whose task "
+    "was solved. Raw returns of every run are in scores.csv.",
     "The best evaluation of a run was picked by the score itself, and so flatters; it costs as many online evaluations as it had. "
     "What was evaluated in an algorithm’s warm-up, before its policy sees a critic, is not counted here. "
     "With a budget of k of the E evaluated checkpoints of a run, drawn without replacement, the expected best is "

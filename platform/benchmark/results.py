@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ...algos.environments.ogbench import is_ogbench
 from ...algos.environments.scores import Reference, reference_in
 from ...algos.registry import algorithm_class, algorithm_names
 from ..record.results import NORMALIZED, RETURN, ConfigurationResult, Curve, Score, SeedResult
@@ -81,6 +82,8 @@ class Cell:
     def unit(self) -> str:
         if not self.is_normalized:
             return "return"
+        if self.runs.environment is not None and is_ogbench(self.runs.environment):
+            return "success rate in %"
         return self.reference.label if self.reference else "normalised return"
 
     @property

@@ -1,7 +1,8 @@
 """Datasets that are made where they cannot be downloaded: `make` follows the recipes of the catalog.
 
-Datasets that differ only in what they take from an agent's run share it. Several runs go side by side in Ray's workers on this
-machine, on one thread each; a single one goes in this process. Who is killed leaves what is whole, and the next goes on.
+Datasets that differ only in what they take from an agent's run share it, and so do those of one script's steps. Several runs go
+side by side in Ray's workers on this machine, on one thread each, as do the pieces of a script's run; a single one goes in this
+process. Who is killed leaves what is whole, and the next goes on.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from ...data.catalog import Catalog, Entry, catalog
 from ...data.catalog.local import dataset_folder, nearest, run_folder
@@ -21,6 +23,9 @@ from ...data.storage.working import Progress, no_progress
 from ..cluster.session import ray_session
 from ..surroundings import usable_cpus
 from .recipes_run import Done, Run, Wanted
+from .scripted_run import ScriptedDataset, ScriptedPiece, ScriptedRun
+
+AnyRun = Run | ScriptedRun
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ def make(names: str | Sequence[str], *, at_once: int | None = None, progress: Pr
 
     Args:
         names: of the catalog's datasets with a recipe, or patterns such as `d3ray-mujoco/hopper-*-100k-v4`.
-        at_once: runs side by side. None: as many as there are CPUs.
+        at_once: runs, or pieces of a script's, side by side. None: as many as there are CPUs.
         progress: shows how far the work is, in steps of environments.
 
     Returns:
@@ -53,11 +58,13 @@ def make(names: str | Sequence[str], *, at_once: int | None = None, progress: Pr
     missing = [name for name, folder in folders.items() if not (folder / MANIFEST).exists()]
     failed: dict[str, D3rayError] = {}
     if runs := runs_of({name: entries[name] for name in missing}):
-        steps: dict[Path, int] = dict.fromkeys((run.folder for run in runs), 0)
+        steps = dict[Path, int]()
+        pieces = [piece for run in runs if isinstance(run, ScriptedRun) for piece in run.missing]
         with progress(f"making {_count(len(missing), 'dataset')}", sum(run.steps for run in runs)) as advance:
-            for run, said in _side_by_side(runs, at_once):
+            for run, said in chain(_side_by_side(pieces, at_once), _side_by_side(runs, at_once)):
                 if isinstance(said, D3rayError):
-                    failed |= {wanted.name: said for wanted in run.wanted if not (wanted.folder / MANIFEST).exists()}
+                    if not isinstance(run, ScriptedPiece):  # else its run tries it again, and then says why
+                        failed |= {wanted.name: said for wanted in run.wanted if not (wanted.folder / MANIFEST).exists()}
                     continue
                 steps[run.folder] = said.steps
                 advance(to=sum(steps.values()), note=said.note)
@@ -75,22 +82,43 @@ def find(names: Iterable[str]) -> dict[str, Entry]:
             found |= fitting
         elif (entry := known.find(name)) is None:
             raise DataError(f"There is no dataset {name!r}{nearest(name, known)}")
-        elif entry.recipe is None:
-            raise DataError(f"{name} has no recipe, for it can be had as it is: d3ray inspect {name} shows it.")
+        elif entry.making is None:
+            raise DataError(
+                f"{name} has no recipe, for it can be had as it is: d3ray inspect {name} shows it.{_of_ogbench(name, known)}"
+            )
         else:
             found[name] = entry
     return found
 
 
 def recipe_names(known: Catalog) -> Iterator[str]:
-    singles = (name for name in known.single_names() if (entry := known.find(name)) is not None and entry.recipe is not None)
+    singles = (name for name in known.single_names() if (entry := known.find(name)) is not None and entry.making is not None)
     yield from singles
     for family in known.families:
-        if "recipe" in family.entry:
+        if {"recipe", "script"} & family.entry.keys():
             yield from family.names()
 
 
-def runs_of(entries: dict[str, Entry]) -> list[Run]:
+def _of_ogbench(name: str, known: Catalog) -> str:
+    """Add to a sentence what is made in place of a file of OGBench's, or why nothing is."""
+    group, _, dataset = name.partition("/")
+    if group != "ogbench":
+        return ""
+    if known.find(like := f"d3ray-ogbench/{dataset}") is not None:
+        return f" Where its server cannot be reached, d3ray make {like} makes its like by the same script."
+    why = {
+        "ant": "walkers that its authors trained and do not give",
+        "humanoid": "walkers that its authors trained and do not give",
+    }
+    needs = next((needs for start, needs in why.items() if dataset.removeprefix("visual-").startswith(start)), "")
+    return (
+        f" It cannot be made here: that takes {needs}."
+        if needs
+        else " It has no recipe here; d3ray datasets d3ray-ogbench has those."
+    )
+
+
+def runs_of(entries: dict[str, Entry]) -> list[AnyRun]:
     """The runs that datasets need, each with its datasets."""
     shared: dict[str, list[str]] = {}
     for name, entry in entries.items():
@@ -98,21 +126,30 @@ def runs_of(entries: dict[str, Entry]) -> list[Run]:
     return [_run({name: entries[name] for name in names}) for names in shared.values()]
 
 
-def _run(entries: dict[str, Entry]) -> Run:
+def _run(entries: dict[str, Entry]) -> AnyRun:
     first = next(iter(entries.values()))
     assert first.environment is not None
+    if first.script is not None:
+        return ScriptedRun(run_folder(first), first.script, tuple(_scripted(name, entry) for name, entry in entries.items()))
     assert first.recipe is not None
     wanted = [Wanted(name, entry.recipe.kind, dataset_folder(name, entry)) for name, entry in entries.items() if entry.recipe]
     return Run(run_folder(first), first.environment, first.recipe, tuple(wanted))
 
 
+def _scripted(name: str, entry: Entry) -> ScriptedDataset:
+    assert entry.environment is not None
+    assert entry.script is not None
+    return ScriptedDataset(name, entry.script.task, entry.environment, dataset_folder(name, entry))
+
+
 Said = Done | D3rayError
+Work = TypeVar("Work", bound=AnyRun | ScriptedPiece)
 
 
-def _side_by_side(runs: Sequence[Run], at_once: int | None) -> Iterator[tuple[Run, Said]]:
+def _side_by_side(runs: Sequence[Work], at_once: int | None) -> Iterator[tuple[Work, Said]]:
     """Yield the reports of runs as they come."""
     limit = min(at_once or usable_cpus(), len(runs))
-    if limit == 1:
+    if limit <= 1:
         for run in runs:
             yield from ((run, said) for said in follow(run))
         return
@@ -120,7 +157,7 @@ def _side_by_side(runs: Sequence[Run], at_once: int | None) -> Iterator[tuple[Ru
         yield from _in_workers(runs, limit)
 
 
-def follow(run: Run) -> Generator[Said]:
+def follow(run: AnyRun | ScriptedPiece) -> Generator[Said]:
     """Yield a run's reports, and last the error that a user can mend, if any: raised in a worker, it would come wrapped."""
     try:
         yield from run.make()
@@ -128,14 +165,14 @@ def follow(run: Run) -> Generator[Said]:
         yield error
 
 
-def _in_workers(runs: Sequence[Run], limit: int) -> Iterator[tuple[Run, Said]]:
+def _in_workers(runs: Sequence[Work], limit: int) -> Iterator[tuple[Work, Said]]:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     # The cache is this machine's, which as the head of a cluster offers no CPU; how many go at once is counted here.
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     task: Any = ray.remote(num_cpus=0, max_retries=0)(follow)
-    waiting, going = list(runs), dict[Any, Run]()
+    waiting, going = list(runs), dict[Any, Work]()
     try:
         while waiting or going:
             while waiting and len(going) < limit:
@@ -153,7 +190,7 @@ def _in_workers(runs: Sequence[Run], limit: int) -> Iterator[tuple[Run, Said]]:
             ray.cancel(left, force=True)
 
 
-def _next_of(stream: Any, run: Run) -> Said | None:
+def _next_of(stream: Any, run: AnyRun | ScriptedPiece) -> Said | None:
     """Return a worker's next report; None: no more."""
     import ray
     from ray.exceptions import RayError, RayTaskError
@@ -165,8 +202,12 @@ def _next_of(stream: Any, run: Run) -> Said | None:
     except RayTaskError:  # a bug, with its traceback
         raise
     except RayError as error:
-        where = f"The worker that trained in {run.environment.id} is gone"
+        where = f"The worker that {'trained' if isinstance(run, Run) else 'acted'} in {_environment(run)} is gone"
         return StorageError(f"{where} ({reason(error)}): once more, d3ray make goes on.")
+
+
+def _environment(run: AnyRun | ScriptedPiece) -> str:
+    return run.environment.id if isinstance(run, Run) else run.script.environment
 
 
 def _count(n: int, noun: str) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ...algos.environments.scores import Reference
 
 RETURN, NORMALIZED, SPEED = "evaluation/return", "evaluation/normalized_return", "time/updates_per_second"
+SUCCESS = "evaluation/success"
 RETURNED = "return"  # the metric of episodes that a policy played
 Ended = Literal["finished", "stopped", "failed"]
 

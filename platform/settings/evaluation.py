@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...algos.base import Algorithm
+from ...algos.environments.packages import tells_success
 from ...algos.environments.scores import reference_in
 from ...algos.judging.models import names_of_model
 from ...algos.judging.scorers import SCORERS, Scorer, soft_opc_scorer
@@ -75,6 +76,7 @@ def measured(
     found = [] if environment is None else ["evaluation/return", "evaluation/length"]
     if environment is not None:
         found += ["evaluation/normalized_return"] * (reference_in(environment_id(environment), dataset.name) is not None)
+        found += ["evaluation/success"] * tells_success(environment_id(environment))
     if config is not None and config.holdout:
         if algorithm.acts():
             found.append("holdout/action_match" if dataset.spec.discrete else "holdout/action_error")

@@ -1,15 +1,19 @@
-"""OGBench's .npz archives: trajectories towards goals, mostly without rewards."""
+"""OGBench's .npz archives: trajectories towards goals, mostly without rewards, which a single task gives them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from ...config import setting
 from ...errors import DataError
-from ..arrays import flags, one_column
+from ...spec import Environment
+from ..arrays import Array, flags, one_column
 from ..format import RENAME, Imported, StepFormat
+from .ogbench_tasks import find_task, without_kind
 from .steps import NAMES as NPZ_NAMES
 from .steps import npz_names, read_rows_of
 
@@ -37,7 +41,8 @@ class OGBench(StepFormat):
     - As published, a trajectory of T steps is T + 1 rows. The last one, where `terminals` is 1, is the final observation with an
       action that means nothing. The same rows are left when the file was saved as OGBench loads it "compact", where `valids` is 0.
       Saved as it loads by default there are next_observations, and every row is a step.
-    - The benchmark is about goals: without rewards every reward is 0, and a note says so. Make rewards of your own before training.
+    - The benchmark is about goals: without rewards every reward is 0, and a note says so. With `task` the rewards and ends are
+      those of one of its single tasks, worked out of qpos and button_states as it does itself; else make rewards of your own.
     - `NAME-val.npz` is the validation split and belongs into a dataset of its own; a note says so.
 
     Source: OGBench (Park et al. 2025, arXiv:2410.20092), `ogbench/utils.py` and `ogbench/relabel_utils.py`.
@@ -46,6 +51,9 @@ class OGBench(StepFormat):
     name = "ogbench"
     description = "OGBench's .npz: trajectories whose terminals are no ends of the task"
     rename: Mapping[str, str] = RENAME
+    task: str | None = setting(
+        None, "single task whose rewards and ends the steps get, as cube-single-play-singletask-task2-v0; null: the file's own"
+    )
 
     @classmethod
     def detect(cls, path: Path) -> bool:
@@ -57,6 +65,9 @@ class OGBench(StepFormat):
     def read(self, path: Path) -> Imported:
         found, source = read_rows_of(path, NAMES, REQUIRED, self.rename, self.name), str(path)
         raw, called, m, notes = found.raw, found.called, found.n, found.notes
+        if self.task is not None:
+            raw |= _of_task(self.task, found.others, source)
+            called |= {"rewards": "rewards", "masks": "masks"}
         ends = flags(source, called["ends"], raw["ends"])
         regular = "next_observations" in raw
         closing = np.zeros(m, bool) if regular else ends
@@ -97,4 +108,12 @@ class OGBench(StepFormat):
             split = "validation"
             imported.notes.append(f"{path.name} is OGBench's validation split: import it as a dataset of its own.")
         imported.provenance.update({"split": split} | ({"channels": "last"} if seen.ndim == 4 else {}))
-        return imported
+        return imported if self.task is None else replace(imported, environment=Environment(id=without_kind(self.task)))
+
+
+def _of_task(name: str, others: Mapping[str, Array], source: str) -> dict[str, Array]:
+    task = find_task(name)
+    if "qpos" not in others:
+        raise DataError(f"{source} has no 'qpos', from which the rewards of {task.name} follow.")
+    rewards, solved = task.judge(others["qpos"], others.get("button_states"), source)
+    return {"rewards": rewards, "masks": ~solved}

@@ -179,3 +179,27 @@ def test_hopper_of_the_literature_can_be_played() -> None:
     played = evaluate(Still(), "Hopper-v4", episodes=2)
     assert 0 < played.mean < 500
     assert played.normalized == pytest.approx(100 * (played.mean + 20.272305) / 3254.572305)
+
+
+@pytest.mark.parametrize("key", ["success", "is_success"])
+def test_success_is_what_the_last_step_tells(key: str) -> None:
+    class Tells(gymnasium.Wrapper[Any, Any, Any, Any]):
+        """Every step of an odd episode's number is told as solved, or of an even one all but the last."""
+
+        number = 0
+
+        def reset(self, **how: Any) -> Any:
+            self.number += 1
+            return self.env.reset(**how)
+
+        def step(self, action: Any) -> Any:
+            observation, reward, terminated, truncated, info = self.env.step(action)
+            ends = terminated or truncated
+            return observation, reward, terminated, truncated, {**info, key: self.number % 2 == 1 or not ends}
+
+    with make(Tells(gymnasium.make("CartPole-v1"))) as vector:
+        played = evaluate(Upright(), vector, episodes=3)
+    assert played.successes is not None
+    assert played.successes.tolist() == [False, True, False]
+    assert played.success == pytest.approx(1 / 3)
+    assert evaluate(Upright(), "CartPole-v1", episodes=1).success is None

@@ -72,7 +72,7 @@ def test_every_entry_is_one() -> None:
         assert entry is not None, name
         assert entry.format is None or entry.format in FORMATS, name
         assert all(re.match(r"https?://\S+$", file.url) and "{" not in file.url + file.place for file in entry.files), name
-    made = {"d3ray-box2d", "d3ray-classic", "d3ray-minatar", "d3ray-mujoco"}
+    made = {"d3ray-box2d", "d3ray-classic", "d3ray-minatar", "d3ray-mujoco", "d3ray-ogbench"}
     assert {name.partition("/")[0] for name in names} == {"atari", "d3ray", "d3rlpy", "d4rl", "minari", "ogbench", *made}
 
 
@@ -223,6 +223,29 @@ def test_a_published_layout_is_found_at_its_address(
     assert (dataset.n_transitions, dataset.n_episodes, said["format"]) == (n, 3, format)
     assert sorted(seen.path for seen in server.seen) == sorted(server.files)
     assert {said["source"], *(file["source"] for file in said.get("beside", []))} == {server.url + path for path in server.files}
+
+
+def test_single_tasks_of_ogbench_share_the_file_that_they_are_made_of(
+    server: FileServer, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    qpos = rng.uniform(0, 16, (24, 2)).astype("f4")
+    qpos[3] = 20.5, 19.5
+    np.savez(file := io.BytesIO(), observations=qpos, actions=qpos / 24, qpos=qpos, terminals=np.arange(24) % 8 == 7)
+    own(tmp_path, monkeypatch, mirrors={"https://rail.eecs.berkeley.edu/datasets/ogbench": server.url})
+    server.files = {"/pointmaze-medium-navigate-v0.npz": Served(file.getvalue())}
+    plain = Dataset.open("ogbench/pointmaze-medium-navigate-v0")
+    first, third = (Dataset.open(f"ogbench/pointmaze-medium-navigate-singletask-task{k}-v0") for k in (1, 3))
+    assert len(server.seen) == 1
+    assert plain.environment is None
+    assert third.environment is not None
+    assert third.environment.id == "pointmaze-medium-navigate-singletask-task3-v0"
+    solved = np.linalg.norm(qpos - np.array([20, 20]), axis=1) <= 1
+    steps = ~first.columns["closing"]
+    np.testing.assert_array_equal(first.columns["reward"][steps], solved[np.arange(24) % 8 != 7] - 1)
+    assert first.n_transitions == third.n_transitions == plain.n_transitions == 21
+    default = Dataset.open("ogbench/pointmaze-medium-navigate-singletask-v0")
+    assert default.fingerprint == first.fingerprint != third.fingerprint
 
 
 def test_an_entry_that_changes_is_another_dataset(

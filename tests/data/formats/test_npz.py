@@ -14,7 +14,7 @@ import pytest
 from d3ray.data.dataset import Dataset
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.data.formats.registry import detect, read
-from d3ray.data.spec import Box, Discrete
+from d3ray.data.spec import Box, Discrete, Environment
 from d3ray.platform.datasets.ingest import ingest
 
 from .bombs import Calls
@@ -388,6 +388,39 @@ def test_ogbench_the_validation_split_and_images(tmp_path: Path) -> None:
     assert any("validation split: import it as a dataset of its own" in note for note in imported.notes)
     assert imported.steps.columns["observation"].dtype == np.uint8
     np.testing.assert_array_equal(imported.steps.columns["observation"], images)
+
+
+def test_ogbench_a_single_task_pays_and_ends_where_its_goal_is_reached(tmp_path: Path) -> None:
+    """Task 1 of the medium point maze is at (20, 20), within 1: reached before the step of row 1 and, exactly, of row 4."""
+    qpos = np.array([[0, 0], [20.5, 20.5], [18.9, 20], [20, 20], [21, 20], [0, 20], [20, 20]], np.float32)
+    path = write(tmp_path / "file", **locomotion(qpos=qpos))
+    imported = read(path, task="pointmaze-medium-navigate-singletask-task1-v0")
+    steps = imported.steps
+    assert steps.columns["reward"][~steps.columns["closing"]].tolist() == [-1, 0, -1, 0, -1]
+    assert steps.steps.tolist() == [2, 1, 1, 1]
+    assert steps.terminated.tolist() == [True, False, True, False]
+    assert steps.columns["observation"][:, 0].tolist() == [0, 1, 2, 2, 3, 10, 11, 11, 12]
+    assert imported.environment == Environment(id="pointmaze-medium-singletask-task1-v0")
+    assert not any("no rewards" in note for note in imported.notes)
+    with pytest.raises(DataError, match="has no 'qpos', from which the rewards of scene-singletask-task2-v0 follow"):
+        read(write(tmp_path / "bare", observations=qpos, actions=qpos, terminals=np.arange(7) == 6), task="scene-singletask-v0")
+    with pytest.raises(DataError, match=r"has 2 positions in qpos, of which the task scene-singletask-task2-v0 needs 25"):
+        read(path, task="scene-play-singletask-v0")
+    with pytest.raises(DataError, match=r"has no button_states, and the task puzzle-3x3-singletask-task4-v0 is about 9 buttons"):
+        read(path, task="puzzle-3x3-play-singletask-v0")
+
+
+@pytest.mark.parametrize(
+    ("task", "why"),
+    [
+        ("pointmaze-medium-navigate-v0", "'pointmaze-medium-navigate-v0' is no single task of OGBench"),
+        ("cube-singel-play-singletask-v0", "no single tasks in 'cube-singel'; did you mean 'cube-single'"),
+        ("cube-single-play-singletask-task6-v0", "is no task: OGBench has the tasks 1 to 5 in cube-single"),
+    ],
+)
+def test_ogbench_a_task_that_is_none_is_refused(tmp_path: Path, task: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        read(write(tmp_path / "file", **locomotion()), task=task)
 
 
 T = 5

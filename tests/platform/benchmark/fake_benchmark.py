@@ -18,8 +18,10 @@ EVERY = 500
 VERSIONS = "d3ray 0.1.0, torch 2.13.0"
 MACHINE = "A Processor, 2 CPUs, no GPU, Linux x86_64"
 HOPPER, WALKER, PENDULUM = "d3ray-mujoco/hopper-medium-v4", "d3ray-mujoco/walker2d-medium-v4", "d3ray/pendulum-replay"
+CUBE, MAZE = "d3ray-ogbench/cube-single-play-singletask-100k-v0", "d3ray-ogbench/pointmaze-medium-navigate-singletask-100k-v0"
 ENVIRONMENTS = {HOPPER: "Hopper-v4", WALKER: "Walker2d-v4", PENDULUM: "Pendulum-v1"}
-Runs = Mapping[int, Sequence[float]]  # returns of a seed's evaluations, normalised where D4RL has a reference
+ENVIRONMENTS |= {CUBE: "cube-single-singletask-v0", MAZE: "pointmaze-medium-singletask-v0"}
+Runs = Mapping[int, Sequence[float]]  # returns of a seed's evaluations, normalised where D4RL has a reference; in OGBench % solved
 _counter = itertools.count()
 
 
@@ -108,6 +110,8 @@ def write_benchmark(
 
 def _metrics(dataset: str, score: float) -> dict[str, float]:
     reference = reference_score(ENVIRONMENTS.get(dataset, dataset)) or reference_score(dataset)
+    if dataset in (CUBE, MAZE):
+        return {"evaluation/return": score - 200, "evaluation/success": score / 100}
     if reference is None:
         return {"evaluation/return": score}
     returned = reference.min + score * (reference.max - reference.min) / 100

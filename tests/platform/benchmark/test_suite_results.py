@@ -14,9 +14,10 @@ from d3ray.data.errors import ConfigError
 from d3ray.platform.benchmark.formats import SCORES_HEAD, scores_csv
 from d3ray.platform.benchmark.reading import find_benchmark, read_benchmark
 from d3ray.platform.benchmark.results import Benchmark, grouped
+from d3ray.platform.benchmark.tables import Tables
 from d3ray.platform.tracking.runs import Tracking
 
-from .fake_benchmark import HOPPER, WALKER, write_benchmark
+from .fake_benchmark import CUBE, HOPPER, MAZE, WALKER, write_benchmark
 
 V4 = "D4RL-normalised return in gymnasium v4"
 
@@ -148,3 +149,33 @@ def test_an_empty_benchmark_and_one_without_a_definition_are_read(tracking: Trac
     tracking.set_tags(parent, {"d3ray.suite_definition": json.dumps({"datasets": ["x"]})[:-1]})  # as one that was cut
     bare = read(tracking, parent)
     assert (bare.datasets, bare.labels, bare.seeds, bare.n_runs) == ((HOPPER,), ("IQL",), (3,), 1)
+
+
+def test_ogbench_is_compared_by_the_share_of_episodes_that_were_solved(tracking: Tracking) -> None:
+    cells = {
+        (CUBE, "FQL"): {0: [10.0, 90.0, 80.0], 1: [0.0, 60.0, 70.0]},
+        (CUBE, "BC"): {0: [5.0, 5.0, 0.0], 1: [0.0, 10.0, 10.0]},
+        (MAZE, "FQL"): {0: [50.0, 100.0, 100.0], 1: [0.0, 40.0, 100.0]},
+        (MAZE, "BC"): {0: [0.0, 0.0, 20.0], 1: [0.0, 0.0, 0.0]},
+    }
+    found = read(tracking, write_benchmark(tracking, cells, suite="cubes", n_evaluations=3, data_returns={CUBE: -46.4}))
+    cell = found.cell(CUBE, "FQL")
+    assert cell is not None
+    assert (cell.unit, cell.final, cell.best) == ("success rate in %", {0: 80.0, 1: 70.0}, {0: 90.0, 1: 70.0})
+    assert cell.reference is cell.data_score is None
+    (group,) = grouped(found.cells)
+    assert (group.unit, group.datasets) == ("success rate in %", [CUBE, MAZE])
+    line = lines(found)[0]
+    assert [line[name] for name in ("normalized", "best_normalized", "unit")] == ["80.0", "90.0", "success rate in %"]
+    tables = Tables(found)
+    assert tables.scores[0].caption.startswith("Success rate in % at the last evaluation: mean ± standard error over seeds")
+    assert tables.aggregates[0].rows[0][0].text == "FQL"  # IQM of 80, 70, 100, 100
+    assert tables.aggregates[0].rows[0][1][0].text == "90.0"
+
+
+def test_what_others_tell_of_success_leaves_their_scores_as_they_are(tracking: Tracking) -> None:
+    parent = write_benchmark(tracking, {(HOPPER, "BC"): {0: [3.0, 4.0]}}, n_evaluations=2)
+    run = tracking.client.search_runs([tracking.experiment_id], f"tags.`mlflow.parentRunId` = '{parent}'")[0]
+    tracking.client.log_metric(run.info.run_id, "evaluation/success", 0.5, step=1000)
+    (cell,) = read(tracking, parent).cells
+    assert (cell.unit, cell.final) == (V4, {0: 4.0})
