@@ -78,7 +78,8 @@ if TYPE_CHECKING:
     from .values.rainbow import Rainbow as Rainbow
 
 _FAMILIES = {  # by folder the module and the class of each
-    "actor_critic": "cal_ql.CalQL cql.CQL ddpg.DDPG edac.EDAC rebrac.ReBRAC rlpd.RLPD sac.SAC sac_n.SACN td3.TD3 td3_plus_bc.TD3PlusBC",
+    "actor_critic": "cal_ql.CalQL cql.CQL ddpg.DDPG edac.EDAC rebrac.ReBRAC rlpd.RLPD sac.SAC sac_n.SACN td3.TD3 "
+    "td3_plus_bc.TD3PlusBC",
     "behaviour": "bcq.BCQ bear.BEAR mcq.MCQ plas.PLAS plas_with_perturbation.PLASWithPerturbation spot.SPOT",
     "generative": "diffusion_ql.DiffusionQL fbc.FBC fql.FQL idql.IDQL ifql.IFQL qc.QC",
     "goal_conditioned": "crl.CRL gcbc.GCBC gciql.GCIQL gcivl.GCIVL hiql.HIQL qrl.QRL",

@@ -8,8 +8,9 @@ r"""RL with prior data (RLPD): SAC online from the first step on, half of each b
 Layer norm keeps Q from running away where the data have no action, so that nothing else has to keep the policy to them.
 
 Symbols   n = `n_critics`, m = `n_target_critics`; the others as in `sac.py`.
-When      There is an environment to act in, and logged data to begin with: `fit_online(env, dataset=data, mixture=0.5, n_updates=20,
-          update_start_step=5_000)`, 20 steps of the critics for one of the environment. It learns nothing of use offline.
+When      There is an environment to act in, and logged data to begin with: `fit_online(env, dataset=data, mixture=0.5,
+          n_updates=20, update_start_step=5_000)`, 20 steps of the critics for one of the environment. It learns nothing of use
+          offline.
 Paper     Ball, Smith, Kostrikov, Levine: Efficient Online Reinforcement Learning with Offline Data, ICML 2023, arXiv:2302.02948.
 Code      github.com/ikostrikov/rlpd, rlpd/agents/sac/sac_learner.py and configs, commit c90fd4b (MIT). Read, not copied.
 Choices   1. The actor's 20 steps of the critics see other batches each; in the code a batch is 20 times as large and cut in pieces.

@@ -21,7 +21,7 @@ from ...data.formats.npz.ogbench_tasks import without_kind
 
 _NAME = re.compile(
     r"(visual-)?("
-    r"((point|ant|humanoid)maze-(medium|large|giant|teleport)|antsoccer-\w+)(-(navigate|stitch|explore))?"  # D4RL's are play or umaze
+    r"((point|ant|humanoid)maze-(medium|large|giant|teleport)|antsoccer-\w+)(-(navigate|stitch|explore))?"  # D4RL's: play, umaze
     r"|(cube-\w+|scene|puzzle-\w+|powderworld-\w+)(-(play|noisy))?"
     r")(-singletask(-task\d+)?)?-v0"
 )

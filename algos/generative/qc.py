@@ -16,9 +16,9 @@ When      Rare rewards and long tasks, data whose actions go together for some s
           between, h must be short: nobody looks before a chunk is over.
 Paper     Li, Zhou, Levine: Reinforcement Learning with Action Chunking, NeurIPS 2025, arXiv:2507.07969.
 Code      github.com/ColinQiyangLi/qc, agents/acfql.py, commit 48283b4 (MIT). Read, not copied.
-Choices   1. Windows that an episode's end cuts short count in L_v with the actions they have. In L_Q they count where the MDP ended,
-             and their last action stands for those that never came: else nothing would teach the value of the last steps before an
-             end, from which the others bootstrap. The code leaves them out, and its benchmarks' data do not end there.
+Choices   1. Windows that an episode's end cuts short count in L_v with the actions they have. In L_Q they count where the MDP
+             ended, and their last action stands for those that never came: else nothing would teach the value of the last steps
+             before an end, from which the others bootstrap. The code leaves them out, and its benchmarks' data do not end there.
           2. γʰ counts the steps that there are: a window that ends terminated bootstraps nothing, as in the code.
 """
 
@@ -71,7 +71,7 @@ class QC(FQL):
     )
     values = Algorithm.values  # Q is of a chunk, and nobody predicts with one
 
-    def networks(self, spec: Spec, config: QCConfig) -> dict[str, Network]:
+    def networks(self, spec: Spec, config: Any) -> dict[str, Network]:
         networks = super().networks(_chunked(spec, config.td_steps), config)
         return networks if config.actor == "distilled" else {name: net for name, net in networks.items() if name != "policy"}
 
@@ -79,8 +79,8 @@ class QC(FQL):
         """Raises DataError where no episode is as long as a chunk."""
         if (longest := int(dataset.episodes.steps.max())) < config.td_steps:
             raise DataError(
-                f"QC names {config.td_steps} actions at once, and the longest episode of {dataset.name!r} has {longest} steps: lower "
-                f"{named('td_steps')}."
+                f"QC names {config.td_steps} actions at once, and the longest episode of {dataset.name!r} has {longest} steps: "
+                f"lower {named('td_steps')}."
             )
         return super().completed(config, dataset)
 

@@ -6,8 +6,8 @@ goal costs no memory and has the same statistics as what is reached.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from ..spec import Box, Dict, ObservationSpace, Spec
 from ..storage.rows import Table
 from ..storage.schema import Kinds
 
+_Part = TypeVar("_Part")
 SEEN, GOAL = "observation", "goal"
 ASKED = "desired_goal"  # as gymnasium-robotics calls what an environment asks for
 
@@ -192,6 +193,6 @@ class _Aimed:
     def in_place(self) -> Table:
         return _AimedRows(self._source.in_place(), self._names, self._entries)
 
-    def _named(self, columns: dict) -> dict:
+    def _named(self, columns: Mapping[str, _Part]) -> dict[str, _Part]:
         kept = {name: column for name, column in columns.items() if name not in _LEFT_OUT}
         return {**kept, **{name: columns[old] for name, old in self._names.items()}}

@@ -59,8 +59,9 @@ class Gather:
             `ahead/discount`, `ahead/mask` (which of them the episode has) and `ahead/observation`, the one that each step led to.
         returns: What gives returns to go, where they are wanted; the batch carries them in `extra`.
         stacks: By observation column, how its frames are stacked; what is drawn must then say how many steps come `before` it.
-        window_actions: Whether the batch carries in `extra` the scaled actions of each window, `window_action` [..., B, td_steps, A],
-            and `window_mask` [..., B, td_steps], which is 1 where the episode has the step: beyond that its last action is repeated.
+        window_actions: Whether the batch carries in `extra` the scaled actions of each window, `window_action`
+            [..., B, td_steps, A], and `window_mask` [..., B, td_steps], which is 1 where the episode has the step: beyond that its
+            last action is repeated.
     """
 
     def __init__(

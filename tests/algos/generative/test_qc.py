@@ -75,7 +75,7 @@ def test_losses_of_chunks_are_those_of_loops():
     noise, wanted = nets.noise("next action", (len(seen.reward), 2, H * 3)).numpy(), []
     for i, after in enumerate(seen.next_observation.numpy()):
         chunks = [flowed(run, after, z, 2) for z in noise[i]]
-        best = max(chunks, key=lambda c: np.mean([run("live", "critic", beside(after, c), m)[0] for m in range(2)]))  # noqa: B023
+        best = max(chunks, key=lambda c: np.mean([run("live", "critic", beside(after, c), m)[0] for m in range(2)]))
         following = np.mean([run("target", "critic", beside(after, best), m)[0] for m in range(2)])
         goal = seen.reward[i].item() + seen.discount[i].item() * following
         mine = beside(seen.observation[i].numpy(), seen.action[i].numpy())
