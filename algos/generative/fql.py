@@ -10,7 +10,7 @@ The policy μ never asks the flow for its gradient, so Q-learning does not go ba
 Symbols   μ = the network `policy`, α = `alpha`, M = `flow_steps`, τ = `tau`; ' marks targets. With `target_value` "min" the goal
           has min_j. |·|² is a mean over the entries of an action.
 When      Where TD3+BC or IQL stay below what the data can do, and actions have several modes. α must be found for each task, from
-          0.03 to 10 with `normalize_q` and up to 30,000 without; an update costs some ten of TD3+BC's of the same layers.
+          0.03 to 10 with `normalize_q` and up to 30,000 without; an update costs two to three of TD3+BC's of the same layers.
 Paper     Park, Li, Levine: Flow Q-Learning, ICML 2025, arXiv:2502.02538.
 Code      github.com/seohongpark/fql, agents/fql.py, commit 719d044 (MIT). Read, not copied.
 Choices   1. Critic, policy and flow see each other as the last step left them, as in the code, whose one step has the gradients of
