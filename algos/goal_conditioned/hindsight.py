@@ -70,7 +70,7 @@ class Hindsight:
     reads_data: ClassVar = True
 
     def open(self, material: Material, learner: Looks) -> HindsightSource:
-        sampler = material.ordinary(Transitions(self.size, following=self.following))
+        sampler: Any = material.ordinary(Transitions(self.size, following=self.following))
         if type(sampler).at is not TransitionSampler.at or sampler.grows:
             raise ConfigError(
                 "Goals are drawn in hindsight from a dataset, of transitions by their numbers: choose sampler uniform, epoch or "

@@ -122,7 +122,7 @@ def aimed(algorithm: Definition, given: Any) -> Any:
     """
     if not algorithm.goal_conditioned or not isinstance(given, Dataset):
         return given
-    config = algorithm.check_settings()
+    config: Any = algorithm.check_settings()
     found = given if has_goals(given.spec) else given.with_goals(config.goal_part)
     check_goals(found, config.goal_part, config.observation_scaler)
     return found
