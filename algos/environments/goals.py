@@ -36,7 +36,7 @@ class GoalObservation(gymnasium.Wrapper[Any, Any, Any, Any]):
             self.observation_space = gymnasium.spaces.Dict(_shown(space.spaces))
             return
         goal = self._told(environment.reset()[1])
-        kind: Any = np.asarray(goal).dtype
+        kind: Any = goal.dtype
         goal_space = space if goal.shape == space.shape else gymnasium.spaces.Box(-np.inf, np.inf, goal.shape, kind)
         self.observation_space = gymnasium.spaces.Dict({SEEN: space, GOAL: goal_space})
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
 
 from ..episodes import Columns, ColumnSource, Episodes
 from ..errors import DataError, did_you_mean
@@ -20,7 +19,7 @@ from ..spec import Box, Dict, ObservationSpace, Spec
 from ..storage.rows import Table
 from ..storage.schema import Kinds
 
-_Part = TypeVar("_Part")
+Column = TypeVar("Column")  # an array, or its kind
 SEEN, GOAL = "observation", "goal"
 ASKED = "desired_goal"  # as gymnasium-robotics calls what an environment asks for
 
@@ -84,7 +83,7 @@ def check_goals(dataset: Recording, part: str | Sequence[int] | None, scaler: An
             "compared."
         )
     if scaler is not None:
-        affines = scaler.fit(dataset).affines(torch.float64)
+        affines = scaler.fit(dataset).affines()
         if not _alike(affines.get(f"observation/{GOAL}"), affines.get(f"observation/{key}"), entries):
             raise DataError(
                 f"observation_scaler scales the goals of {dataset.name!r} otherwise than what is reached, {key!r}, with which they "
@@ -98,7 +97,7 @@ def _alike(goal: Any, reached: Any, entries: list[int] | None) -> bool:
         return goal is reached
     parts = [(getattr(goal, name), getattr(reached, name)) for name in ("scale", "shift")]
     chosen = [(a, b[entries] if entries is not None and b.ndim else b) for a, b in parts]
-    return goal.limit == reached.limit and all(a.shape == b.shape and torch.equal(a, b) for a, b in chosen)
+    return goal.limit == reached.limit and all(a.shape == b.shape and bool((a == b).all()) for a, b in chosen)
 
 
 def _with_goal(space: ObservationSpace, part: str | Sequence[int] | None, name: str) -> tuple[Dict, dict[str, str]]:
@@ -193,6 +192,6 @@ class _Aimed:
     def in_place(self) -> Table:
         return _AimedRows(self._source.in_place(), self._names, self._entries)
 
-    def _named(self, columns: Mapping[str, _Part]) -> dict[str, _Part]:
+    def _named(self, columns: Mapping[str, Column]) -> dict[str, Column]:
         kept = {name: column for name, column in columns.items() if name not in _LEFT_OUT}
         return {**kept, **{name: columns[old] for name, old in self._names.items()}}

@@ -102,6 +102,7 @@ def opened(
         ConfigError: it is no policy, or no environment is named.
         StorageError: it is damaged or cannot be fetched.
     """
+    from ...algos.environments.goals import aimed
     from ...algos.export.package import read_package
     from ...platform.tracking.policies import open_policy
 
@@ -118,11 +119,11 @@ def opened(
         if found.algorithm is not None:
             one = found.algorithm
             place = chosen_environment(environment, found.environment, source)
-            yield Opened(one.policy(), place, one.name, one.config_.model_dump(mode="json"))
+            yield Opened(one.policy(), aimed(place, one.spec_), one.name, one.config_.model_dump(mode="json"))
             return
         policy = read_package(found.package or "")
         place = chosen_environment(environment, found.environment or policy.about["environment"], source)
-        yield Opened(policy, place, policy.about["algorithm"], policy.about["config"])
+        yield Opened(policy, aimed(place, policy.spec), policy.about["algorithm"], policy.about["config"])
 
 
 def chosen_environment(said: Environment | str | None, named: Any, policy: str) -> Environment:

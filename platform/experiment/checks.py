@@ -6,7 +6,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ...algos.environments.goals import aimed
 from ...algos.environments.make import make
+from ...algos.learning.setup import aimed as told
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError, did_you_mean
 from ...data.uris import without_secrets
@@ -58,8 +60,9 @@ def check_data(config: ExperimentConfig, dataset: Data, objective: str | None = 
     check_learning(algorithm, dataset, config.evaluation, config.online)
     environment = None if config.evaluation is None else environment_to_play(config.evaluation, dataset, algorithm)
     if environment is not None:
-        with make(environment) as vector:
-            check_spaces(dataset, vector.spec, environment if isinstance(environment, str) else environment.id)
+        seen = told(algorithm, dataset)
+        with make(aimed(environment, seen.spec)) as vector:
+            check_spaces(seen, vector.spec, environment if isinstance(environment, str) else environment.id)
     known = measured(config.evaluation, environment, dataset, algorithm)
     none = f"objective.metric: {algorithm.name} on {dataset.name!r} measures no"
     for said, metric in (("checkpoint.best: there is no metric", config.checkpoint.best), (none, objective)):

@@ -57,6 +57,7 @@ class RllibAlgorithm:
 
     presets: ClassVar[Mapping[str, Any]] = {}
     models_dynamics: ClassVar[bool] = False
+    goal_conditioned: ClassVar[bool] = False
     dtype = "float32"
     compile_graph = data_parallel = False
 

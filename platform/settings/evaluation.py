@@ -78,6 +78,10 @@ def measured(
         found += ["evaluation/normalized_return"] * (reference_in(environment_id(environment), dataset.name) is not None)
         found += ["evaluation/success"] * tells_success(environment_id(environment))
     if config is not None and config.holdout:
+        if algorithm.goal_conditioned:
+            raise ConfigError(
+                f"evaluation.holdout: {algorithm.name} acts for a goal, and what is held out does not say which: leave it out."
+            )
         if algorithm.acts():
             found.append("holdout/action_match" if dataset.spec.discrete else "holdout/action_error")
         if algorithm.models_dynamics and isinstance(dataset, Dataset):

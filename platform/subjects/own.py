@@ -44,9 +44,9 @@ class Own:
         pass
 
     def check_data(self, algorithm: Algorithm, dataset: Data, place: str | Environment | None) -> None:
-        from ...algos.learning.setup import config_for_dataset
+        from ...algos.learning.setup import aimed, config_for_dataset
 
-        config_for_dataset(algorithm, cast("Dataset", dataset))
+        config_for_dataset(algorithm, aimed(algorithm, cast("Dataset", dataset)))
 
     def why_not_longer(self, experiment: Experiment, first: int) -> str:
         algorithm = experiment.sample

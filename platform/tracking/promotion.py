@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...algos.environments.evaluate import evaluate
+from ...algos.environments.goals import aimed
 from ...algos.environments.make import make
 from ...algos.export.package import read_package
 from ...data.errors import ConfigError, StorageError
@@ -146,7 +147,7 @@ def _play(
                 f"{_by_estimate(name, version)}"
             )
         environment = Environment.checked(named)
-    with make(environment, n=min(episodes, 10), evaluating=True) as vector:
+    with make(aimed(environment, policy.spec), n=min(episodes, 10), evaluating=True) as vector:
         returns = evaluate(policy, vector, episodes=episodes, seed=seed).returns
     if not np.isfinite(returns).all():
         raise StorageError(f"Version {version} of {name} gets returns in {environment.id} that are not finite numbers.")

@@ -13,6 +13,7 @@ from typing import Any
 
 from ...algos.base import Algorithm, Evaluator
 from ...algos.environments.evaluate import Evaluation, by_target, evaluate
+from ...algos.environments.goals import aimed
 from ...algos.environments.make import make
 from ...algos.environments.scores import reference_in
 from ...algos.environments.vector import Policy, VectorEnvironment
@@ -73,7 +74,8 @@ class Returns:
 
         def play() -> Evaluation:
             if self._vector is None:
-                self._vector = make(self.environment, n=min(config.episodes, config.n_envs or 10), evaluating=True)
+                environment = aimed(self.environment, getattr(policy, "spec", None))
+                self._vector = make(environment, n=min(config.episodes, config.n_envs or 10), evaluating=True)
             return evaluate(policy, self._vector, episodes=config.episodes, seed=seed, **how)
 
         try:
