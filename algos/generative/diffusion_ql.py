@@ -138,5 +138,5 @@ class DiffusionQL(Diffusing, Critics):
         drawn = noise["draws"].permute(2, 1, 0, 3).flatten(1, 2)  # [B, n, draws, A] to [draws, n·B, A]
         actions = self.generated(nets, seen, drawn)
         values = apart(reduced(nets.critic(seen, actions), "min"), n)
-        chosen = Categorical(values.mT.log_softmax(-1)).sample(noise["choice"])
+        chosen = Categorical(values.transpose(0, 1).log_softmax(-1)).sample(noise["choice"])
         return taken(actions.unflatten(0, (n, -1)), chosen), state
