@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .goal_conditioned.gcivl import GCIVL as GCIVL
     from .goal_conditioned.hiql import HIQL as HIQL
     from .goal_conditioned.qrl import QRL as QRL
+    from .goal_conditioned.sharsa import SHARSA as SHARSA
     from .imitation.awac import AWAC as AWAC
     from .imitation.awr import AWR as AWR
     from .imitation.bc import BC as BC
@@ -82,7 +83,7 @@ _FAMILIES = {  # by folder the module and the class of each
     "td3_plus_bc.TD3PlusBC",
     "behaviour": "bcq.BCQ bear.BEAR mcq.MCQ plas.PLAS plas_with_perturbation.PLASWithPerturbation spot.SPOT",
     "generative": "diffusion_ql.DiffusionQL fbc.FBC fql.FQL idql.IDQL ifql.IFQL qc.QC",
-    "goal_conditioned": "crl.CRL gcbc.GCBC gciql.GCIQL gcivl.GCIVL hiql.HIQL qrl.QRL",
+    "goal_conditioned": "crl.CRL gcbc.GCBC gciql.GCIQL gcivl.GCIVL hiql.HIQL qrl.QRL sharsa.SHARSA",
     "imitation": "awac.AWAC awr.AWR bc.BC crr.CRR discrete_awr.DiscreteAWR discrete_bc.DiscreteBC discrete_crr.DiscreteCRR",
     "in_sample": "discrete_iql.DiscreteIQL iql.IQL xql.XQL",
     "judging": "discrete_fqe.DiscreteFQE fqe.FQE",

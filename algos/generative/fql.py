@@ -43,6 +43,8 @@ from ..ports import Noise, Ports, Tensors
 from ..presets import TaskPresets
 from .flow import FQL_CODE, LAYERS, NORMALISED, Flow, FlowConfig
 
+IMPALA = {"name": "impala", **LAYERS.model_dump(include={"hidden_units", "activation", "initializer"})}
+
 
 class FQLConfig(FlowConfig, ActorCriticConfig):
     actor_encoder: Encoder = setting(LAYERS, "hidden layers of the policy", source=FQL_CODE)
@@ -58,6 +60,16 @@ class FQL(Flow, Critics):
     Config: ClassVar = FQLConfig
     actions: ClassVar = "continuous"
     presets: ClassVar = {
+        "pixels": Preset(
+            "the authors' README on pixels: `impala_small`, three frames, and shifts by 3 pixels of half of the batches",
+            {
+                "observation_scaler": "pixel",
+                "augmentation": [{"name": "random_shift", "shift_size": 3, "probability": 0.5}],
+                "sampler": {"name": "uniform", "frames": 3, "frame_padding": "repeat"},
+                **dict.fromkeys(("actor_encoder", "flow_encoder"), IMPALA),
+                "critic_encoder": {**IMPALA, "normalization": "layer"},
+            },
+        ),
         "normalized": Preset("the authors' README on new tasks: then α from 0.03 to 10", {"normalize_q": True, "alpha": 1.0}),
     } | TaskPresets(__file__, FQLConfig)
 

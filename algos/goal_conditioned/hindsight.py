@@ -47,7 +47,9 @@ class Hindsight:
     `observation` and `next_observation` of a batch have the goals that `values` are learnt for, by which reward and discount go;
     `extra["actor_goal"]` are those of the policy. With `subgoal_steps` k these are `extra["high_goal"]`, and `extra["high_state"]`
     is what was seen k steps on, or at the goal where it comes before that, as a goal `extra["high_target"]`; `extra["low_goal"]` is
-    what was seen k steps on, as a goal.
+    what was seen k steps on, as a goal. With `leaps` values look as far: `next_observation` is what was seen k steps on, or at
+    their goal where it comes before that, as a goal `extra["value_subgoal"]`; reward, 1 at the goal, and discount are of the steps
+    between.
 
     Attributes:
         size: Transitions of a batch.
@@ -56,6 +58,7 @@ class Hindsight:
         subgoal_steps: k; 0: there are no subgoals.
         negative: Whether a step costs 1 until the goal is reached; else reaching it gives 1.
         following: Whether losses look at the next observation.
+        leaps: Whether values look from subgoal to subgoal, and not from step to step.
         members: Of an ensemble whose members each learn from a half of the transitions; see `Transitions`.
     """
 
@@ -66,6 +69,7 @@ class Hindsight:
     subgoal_steps: int = 0
     negative: bool = True
     following: bool = True
+    leaps: bool = False
     members: int = 0
     reads_data: ClassVar = True
 
@@ -119,15 +123,28 @@ class HindsightSource:
         value = self._drawn(wants.values, numbers, last, fold(key, "value"))
         reached = (value == numbers).to(batch.reward.dtype).to(batch.reward.device)
         gamma = self._gamma.to(batch.reward.device)[..., None] if self._gamma.ndim else self._gamma.to(batch.reward.device)
-        goal = self._seen(value)
+        goal, after, extra = self._seen(value), batch.next_observation, dict[str, Any]()
+        reward, discount = reached - 1 if wants.negative else reached, gamma * (1 - reached)
+        if wants.leaps:
+            to = self._subgoal(numbers, last, value)
+            after = self._sampler.at(to).observation
+            extra["value_subgoal"] = self._reached(after)
+            steps, reached = ((to - numbers).to(reward), (to == value).to(reward))
+            reward, discount = gamma**steps * reached, gamma**steps * (1 - reached)
         return replace(
             batch,
             observation={**batch.observation, GOAL: goal},
-            next_observation={**batch.next_observation, GOAL: goal},
-            reward=reached - 1 if wants.negative else reached,
-            discount=gamma * (1 - reached),
-            extra={**batch.extra, **self._actors(numbers, last, fold(key, "actor"))},
+            next_observation={**after, GOAL: goal},
+            reward=reward,
+            discount=discount,
+            extra={**batch.extra, **extra, **self._actors(numbers, last, fold(key, "actor"))},
         )
+
+    def _subgoal(self, numbers: Tensor, last: Tensor, goal: Tensor) -> Tensor:
+        """Numbers k steps on: those of the goal where it comes before that, or of the episode's last."""
+        ahead = (numbers + self._wants.subgoal_steps).minimum(last)
+        on_the_way = (goal >= numbers) & (goal <= last)
+        return torch.where(on_the_way, ahead.minimum(goal), ahead)
 
     def _actors(self, numbers: Tensor, last: Tensor, key: Tensor) -> dict[str, Any]:
         """The goals that the policy is asked for."""
@@ -135,12 +152,9 @@ class HindsightSource:
         goal = self._drawn(wants.actor, numbers, last, key)
         if not wants.subgoal_steps:
             return {"actor_goal": self._seen(goal)}
-        ahead = (numbers + wants.subgoal_steps).minimum(last)
-        on_the_way = (goal >= numbers) & (goal <= last)
-        target = torch.where(on_the_way, ahead.minimum(goal), ahead)
-        state = self._sampler.at(target).observation
+        state = self._sampler.at(self._subgoal(numbers, last, goal)).observation
         return {
-            "low_goal": self._seen(ahead),
+            "low_goal": self._seen((numbers + wants.subgoal_steps).minimum(last)),
             "high_goal": self._seen(goal),
             "high_state": state,
             "high_target": self._reached(state),

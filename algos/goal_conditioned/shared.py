@@ -98,6 +98,7 @@ class GoalConditioned(Algorithm):
     goal_conditioned: ClassVar = True
     has_td_errors: ClassVar = False
     looks_ahead: ClassVar = True  # whether losses look at the next observation
+    leaps: ClassVar = False  # whether values look from subgoal to subgoal
     subgoals: ClassVar = ""  # the setting that counts the steps to a subgoal
 
     def wants(self, config: Any) -> Wants:
@@ -109,6 +110,7 @@ class GoalConditioned(Algorithm):
             subgoal_steps=getattr(config, self.subgoals) if self.subgoals else 0,
             negative=getattr(config, "negative_rewards", True),
             following=self.looks_ahead,
+            leaps=self.leaps,
             members=transitions(config).members,
         )
 

@@ -18,6 +18,7 @@ from .encoding import EncoderConfig as EncoderConfig
 from .encoding import LayersConfig, PerceptronConfig, Positive, described
 from .encoding import ResidualEncoder as ResidualEncoder
 from .encoding import VectorEncoder as VectorEncoder
+from .impala import ImpalaEncoder as ImpalaEncoder
 from .named import Named
 from .perceptrons import EncoderModule as EncoderModule
 from .perceptrons import KeysNetwork
@@ -130,7 +131,17 @@ def _shared(config: LayersConfig, kind: type[LayersConfig]) -> dict[str, Any]:
 
 # ---- by name
 
-_OURS = (DefaultEncoder, VectorEncoder, DenseEncoder, ResidualEncoder, PixelEncoder, KeysEncoder, GRUEncoder, LSTMEncoder)
+_OURS = (
+    DefaultEncoder,
+    VectorEncoder,
+    DenseEncoder,
+    ResidualEncoder,
+    PixelEncoder,
+    ImpalaEncoder,
+    KeysEncoder,
+    GRUEncoder,
+    LSTMEncoder,
+)
 KINDS = Named("encoder", EncoderConfig, _OURS, "vector")
 register_encoder = KINDS.register  # makes a user's own encoder known by its `name`; also a class decorator
 

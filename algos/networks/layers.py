@@ -17,19 +17,27 @@ Initializer = Literal["uniform", "lecun_normal", "xavier_uniform", "orthogonal"]
 
 
 class Convolution(nn.Module):
-    """A convolution without padding over [B, C, H, W], or `members` of them side by side.
+    """A convolution over [B, C, H, W], with `padding` zeros around, or `members` of them side by side.
 
     Ensembles lie along the channels: [B, C, H, W], given to every member, to [B, members · out, H', W'], and where an input has
     n · C channels it is that of the first n. Weights and biases start uniform on ±1/√(C · size²), as torch.nn.Conv2d's do.
     """
 
     def __init__(
-        self, size_in: int, size_out: int, size: int, stride: int, members: int | None = None, *, spectral_norm: bool = False
+        self,
+        size_in: int,
+        size_out: int,
+        size: int,
+        stride: int,
+        members: int | None = None,
+        *,
+        padding: int = 0,
+        spectral_norm: bool = False,
     ) -> None:
         super().__init__()
         lead = () if members is None else (members,)
         bound = (size_in * size * size) ** -0.5
-        self.size_in, self.stride = size_in, stride
+        self.size_in, self.stride, self.padding = size_in, stride, padding
         self.weight = nn.Parameter(torch.empty(*lead, size_out, size_in, size, size).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(*lead, size_out).uniform_(-bound, bound))
         self.spectral = SpectralNorm(self.weight.flatten(-3)) if spectral_norm else None
@@ -37,9 +45,9 @@ class Convolution(nn.Module):
     def forward(self, x: Tensor, first: int | None = None) -> Tensor:
         weight = self.weight if self.spectral is None else self.spectral(self.weight.flatten(-3)).reshape(self.weight.shape)
         if weight.ndim == 4:
-            return conv2d(x, weight, self.bias, self.stride)
+            return conv2d(x, weight, self.bias, self.stride, self.padding)
         weight, bias = (weight, self.bias) if first is None else (weight[:first], self.bias[:first])
-        return conv2d(x, weight.flatten(0, 1), bias.flatten(), self.stride, groups=x.shape[-3] // self.size_in)
+        return conv2d(x, weight.flatten(0, 1), bias.flatten(), self.stride, self.padding, groups=x.shape[-3] // self.size_in)
 
 
 class Dropout(nn.Module):

@@ -192,7 +192,7 @@ class Encoder(Protocol):
     def build(self, observation: ObservationSpace, action_size: int = 0, members: int | None = None) -> EncoderModule: ...
 
 
-def _for_members(x: Tensor, members: int | None, first: int | None) -> Tensor:
+def for_members(x: Tensor, members: int | None, first: int | None) -> Tensor:
     """[B, size] with the first so many members of an ensemble in front, if it is not for all; what has them already stays."""
     return x if first is None or members is None or x.ndim > 2 else x.expand(first, *x.shape)
 
@@ -211,7 +211,7 @@ class VectorNetwork(EncoderModule):
         x = self.flat(observation)
         if action is not None:
             x = beside(x, action)
-        return self.layers(_for_members(x, self.members, first))
+        return self.layers(for_members(x, self.members, first))
 
 
 class KeysNetwork(EncoderModule):
@@ -248,7 +248,7 @@ class KeysNetwork(EncoderModule):
         plain = plain if n is None else [repeat(x, n) for x in plain]
         if action is not None:
             plain.append(action)
-        return self.layers(_for_members(functools.reduce(beside, [*found, *plain]), self.members, first))
+        return self.layers(for_members(functools.reduce(beside, [*found, *plain]), self.members, first))
 
 
 # ---- policies and value functions

@@ -28,10 +28,14 @@ class RandomShift(Augmentation):
     wants = "images"
     name: Literal["random_shift"] = "random_shift"
     shift_size: int = setting(4, "pixels, at most, along each axis", source=_MANUAL, ge=0)
+    probability: float = setting(1.0, "share of the samples that it is done to", since="0.2", ge=0, le=1)
 
     def _images(self, x: Tensor, draw: Draw, top: float) -> Tensor:
         n, channels, height, width = x.shape
         down, right = (self._shift(draw.uniform(axis)) for axis in ("down", "right"))
+        if self.probability < 1:
+            chosen = draw.uniform("chosen") < self.probability
+            down, right = down * chosen, right * chosen
         rows = (torch.arange(height, device=x.device) - down[:, None]).clamp(0, height - 1)
         columns = (torch.arange(width, device=x.device) - right[:, None]).clamp(0, width - 1)
         at = (rows[:, :, None] * width + columns[:, None, :]).reshape(n, 1, -1)

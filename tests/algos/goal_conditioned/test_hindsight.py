@@ -10,6 +10,7 @@ from d3ray.algos.goal_conditioned.gcbc import GCBC
 from d3ray.algos.goal_conditioned.gciql import GCIQL
 from d3ray.algos.goal_conditioned.hindsight import GoalMixture
 from d3ray.algos.goal_conditioned.hiql import HIQL
+from d3ray.algos.goal_conditioned.sharsa import SHARSA
 from d3ray.algos.stack import Stack
 from d3ray.algos.testing import maker
 from d3ray.data.dataset import Dataset
@@ -111,6 +112,28 @@ def test_subgoals_are_those_of_a_loop(actor):
     assert (anywhere > 0) == (actor.future < 1)
 
 
+@pytest.mark.parametrize("values", [MIXED, EVEN])
+def test_leaps_reach_a_subgoal_or_the_goal_and_count_their_steps(values):
+    source = source_of(SHARSA, counted(), value_goals=values, subgoal_steps=5, gamma=0.9)
+    ended = 0
+    for step in range(5):
+        batch, key = source.sample(step), fold(source._key, step)
+        numbers = batch.index.numpy()
+        last = ends_of()[numbers]
+        goals, reached = slow_goals(values, numbers, last, fold(key, "value"), sum(LENGTHS), 0.9), []
+        for number, end, goal in zip(numbers, last, goals, strict=True):
+            ahead = min(number + 5, end)
+            reached.append(min(ahead, goal) if number <= goal <= end else ahead)
+            ended += reached[-1] == end < number + 5 and goal != end
+        steps, there = np.array(reached) - numbers, np.array(reached) == goals
+        np.testing.assert_array_equal(shown(batch.next_observation["observation"]), reached)
+        np.testing.assert_array_equal(shown(batch.next_observation["goal"]), goals)
+        np.testing.assert_array_equal(shown(batch.extra["value_subgoal"]), reached)
+        np.testing.assert_allclose(batch.reward, 0.9**steps * there)
+        np.testing.assert_allclose(batch.discount, 0.9**steps * ~there)
+    assert ended  # an episode's end that is no goal is bootstrapped from
+
+
 @pytest.mark.parametrize("geometric", [True, False])
 @pytest.mark.parametrize("final", [True, False])
 def test_future_goals_stay_in_their_episode_and_are_later(geometric, final):
@@ -170,7 +193,7 @@ def test_steps_to_a_uniform_goal_are_alike_up_to_the_last():
     np.testing.assert_allclose(shares, [0, 1 / 8, 1 / 4, 1 / 4, 1 / 4, 1 / 8, 0], atol=0.03)
 
 
-@pytest.mark.parametrize("algorithm", [GCIQL, HIQL, GCBC])
+@pytest.mark.parametrize("algorithm", [GCIQL, HIQL, GCBC, SHARSA])
 def test_a_stack_draws_as_each_seed_alone_and_steps_at_once_as_one_by_one(algorithm):
     data, seeds = counted(), [4, 9]
     made = maker(algorithm, batch_size=8)(dtype="float64")
