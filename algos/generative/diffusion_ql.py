@@ -36,7 +36,7 @@ from ..losses.sampled_actions import apart, repeated, taken
 from ..nets import Hyper, Nets
 from ..networks.diffusion import DQL_CODE, TimeEmbedding
 from ..networks.distributions import Categorical
-from ..networks.encoders import Encoder, VectorEncoder
+from ..networks.encoders import DefaultEncoder, Encoder
 from ..networks.q_functions import Values, reduced, td_loss
 from ..networks.training import whole_batch
 from ..optimizers import Adam, Optimizer
@@ -44,7 +44,7 @@ from ..ports import Noise, Ports, Tensors
 from ..presets import TaskPresets
 from .diffusion import Diffusing, DiffusionConfig
 
-THREE = VectorEncoder(hidden_units=(256, 256, 256), activation="mish")
+THREE = DefaultEncoder(hidden_units=(256, 256, 256), activation="mish")
 SINUSOIDAL = TimeEmbedding(features="sinusoidal", size=16, hidden_units=(32, 16))
 MAIN = "authors' code of Diffusion-QL d871f5c, main.py"
 

@@ -11,7 +11,8 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from ...data.config import Config, setting
-from ...data.spec import Leaf, ObservationSpace, space_columns
+from ...data.errors import ConfigError
+from ...data.spec import Box, Leaf, ObservationSpace, space_columns
 from .layers import Dropout, Initializer, initialise
 from .normalization import BatchNorm, LayerNorm
 from .perceptrons import EncoderModule as EncoderModule
@@ -223,4 +224,9 @@ class ResidualEncoder(PerceptronConfig):
         return ResidualLayers(size, self, members)
 
     def build(self, observation: ObservationSpace, action_size: int = 0, members: int | None = None) -> EncoderModule:
+        """The module. Raises ConfigError of images, which its layers would take for vectors."""
+        if any(isinstance(leaf, Box) and leaf.is_image for leaf in space_columns(observation).values()):
+            raise ConfigError(
+                f"The residual encoder is one of vectors, and observations are {described(observation)}: choose impala."
+            )
         return self.begun(VectorNetwork(observation, action_size, members, self))

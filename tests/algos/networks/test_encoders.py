@@ -260,6 +260,8 @@ VECTORS_ALONE = (
     "MOReL",
     "RAMBO",
     "MBPO",
+    "IDQL",  # by its default encoder: test_residual_layers_refuse_images
+    "SHARSA",  # whose goals are vectors: tests/algos/goal_conditioned/test_sharsa.py
 )  # which refuse images: tests/algos/model_based
 PRESETS = {
     name: (None, *({"d3rlpy"} & algorithm_class(name).presets.keys())) for name in algorithm_names() if name not in VECTORS_ALONE
@@ -280,9 +282,16 @@ def test_every_algorithm_convolves_images_by_default(name: str, preset: str | No
         settings["algo"] = algorithm_class("DQN" if kind.actions == "discrete" else "TD3")().build_with_dataset(data)
     made = kind(**settings) if preset is None else kind.from_preset(preset, **settings)
     made.fit(data, 1)
-    parts = [part for module in made.fit_.learner.modules.values() for part in module.modules()]
+    modules = {network: module for network, module in made.fit_.learner.modules.items() if network != "dynamics"}  # of latents
+    parts = [part for module in modules.values() for part in module.modules()]
     assert any(isinstance(part, PixelNetwork) for part in parts)
     assert not any(isinstance(part, VectorNetwork) for part in parts)
+
+
+def test_residual_layers_refuse_images() -> None:
+    data = pictures(discrete=False, kind="image", size=(36, 36))
+    with pytest.raises(ConfigError, match=r"The residual encoder is of vectors, .*: choose impala"):
+        algorithm_class("IDQL")(batch_size=4).fit(data, 1)
 
 
 def test_a_network_with_spectral_norm_keeps_the_contract() -> None:

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import d3ray
 from d3ray.algos import testing
 from d3ray.algos.actor_critic.td3_plus_bc import TD3PlusBC
+from d3ray.algos.definition import loss
 from d3ray.algos.learning import learner
 from d3ray.algos.learning.programs import Programs
 from d3ray.algos.learning.recording import Recording
@@ -92,6 +93,7 @@ def test_products_of_a_gradient_step_are_in_it_and_others_are_not(stacked: bool)
 def test_it_is_put_back_where_a_loss_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     fast = made(matmul_precision="tf32").fit(DATA, 1)
 
+    @loss("member sample")
     def fails(*_: Any) -> None:
         raise RuntimeError(now())
 

@@ -264,6 +264,7 @@ def test_the_optimizer_of_every_network_is_a_setting(name: str) -> None:
     cls = algorithm_class(name)
     settings = {field: "sgd" for field in cls.Config.model_fields if field.endswith("optimizer")}
     algorithm = testing.maker(cls)(**settings)
-    spec = testing.tiny_dataset(discrete=cls.actions == "discrete").spec
+    data = testing.tiny_dataset(discrete=cls.actions == "discrete")
+    spec = data.with_goals().spec if cls.goal_conditioned else data.spec
     networks = algorithm.networks(spec, algorithm.check_settings())
     assert {part.optimizer.name for network in networks.values() for part in (network, *network.groups)} == {"sgd"}
