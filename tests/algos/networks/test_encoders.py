@@ -290,7 +290,7 @@ def test_every_algorithm_convolves_images_by_default(name: str, preset: str | No
 
 def test_residual_layers_refuse_images() -> None:
     data = pictures(discrete=False, kind="image", size=(36, 36))
-    with pytest.raises(ConfigError, match=r"The residual encoder is of vectors, .*: choose impala"):
+    with pytest.raises(ConfigError, match=r"The residual encoder is one of vectors, .*: choose impala"):
         algorithm_class("IDQL")(batch_size=4).fit(data, 1)
 
 
