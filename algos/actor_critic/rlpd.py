@@ -19,9 +19,10 @@ Choices   1. The actor's 20 steps of the critics see other batches each; in the 
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
+from pydantic import model_validator
 from torch import Tensor
 
 from ...data.batch import Batch
@@ -44,6 +45,12 @@ class RLPDConfig(SACConfig):
     critic_encoder: Encoder = setting(LAYERS, "hidden layers of the critics", source=RLPD_CODE)
     update_actor_interval: int = setting(20, "steps of the critics for one of the policy", source="README: utd_ratio", gt=0)
     backup_entropy: bool = setting(True, "whether the critics' goal has the policy's entropy", source=RLPD_CODE)
+
+    @model_validator(mode="after")
+    def _check_critics(self) -> Self:
+        if self.n_target_critics > self.n_critics:
+            raise ValueError(f"n_target_critics is {self.n_target_critics}, and there are n_critics = {self.n_critics} to ask.")
+        return self
 
 
 class RLPD(SAC):

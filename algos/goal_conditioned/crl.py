@@ -64,7 +64,7 @@ class BilinearCritic(nn.Module):
         self.state_head, self.goal_head = Linear(self.state.features, latent, members), Linear(self.goal.features, latent, members)
 
     def halves(self, observation: Any, action: Tensor) -> tuple[Tensor, Tensor]:
-        """φ and ψ, each [members, B, d], d times smaller together."""
+        """φ divided by √d, and ψ, each [members, B, d]."""
         phi = self.state_head(self.state(state_of(observation), action))
         psi = self.goal_head(self.goal(observation[GOAL]))
         return phi / math.sqrt(phi.shape[-1]), psi

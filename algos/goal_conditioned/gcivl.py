@@ -9,7 +9,7 @@ value and of the actor apart. There is no Q: what luck brought is taken for skil
 
 Symbols   ε = `expectile`, α = `alpha`, τ = `tau`; ' marks targets.
 When      Goals far away in nearly deterministic worlds. `GCIQL` tells luck from skill, `HIQL` reaches farther.
-Paper     Park, Ghosh, Eysenbach, Levine: HIQL, NeurIPS 2023, arXiv:2307.11949, section 4; Xu et al.: IVL, 2022, arXiv:2110.06169;
+Paper     Park, Ghosh, Eysenbach, Levine: HIQL, NeurIPS 2023, arXiv:2307.11949, section 4;
           as in Park et al.: OGBench, ICLR 2025, arXiv:2410.20092.
 Code      github.com/seohongpark/ogbench, impls/agents/gcivl.py, commit 1d41409 (MIT). Read, not copied.
 Choices   1. Actor and value see each other as the last step left them, as in the code.

@@ -82,7 +82,7 @@ class Quasimetric(nn.Module):
 
 
 class Dynamics(nn.Module):
-    """T(z, a): latents [B, d] and actions [B, A] to the change of the latent, [B, d]."""
+    """T(z, a): latents [B, d] and actions [B, A] to the next latent, z + T(z, a), [B, d]."""
 
     def __init__(self, encoder: Encoder, latent: int, action_size: int) -> None:
         super().__init__()
