@@ -1,7 +1,7 @@
 """The fidelity table: one update here and in d3rlpy 2.8.1 or PFRL 0.4.0, from the same weights, batch and random numbers.
 
-Algorithms that neither has stand beside a slow version in float64 (`fidelity_slow.py`), and those whose authors' code is JAX beside
-their equations written in it (`fidelity_jax.py`). The rows are those of `fidelity.yaml`.
+Algorithms that neither has stand beside a slow version in float64 (`fidelity_slow.py`), policies that generate or are
+told a goal beside their equations in JAX (`fidelity_jax.py`). The rows are those of `fidelity.yaml`.
 
     make peer && make benchmark-fidelity        or: python benchmarks/fidelity.py [--only TEXT …]
 

@@ -358,7 +358,9 @@ def _read_protocol(value: object) -> object:
 class Goals(Config):
     """How an environment's goals are set and seen."""
 
-    part: tuple[int, ...] | None = setting(None, "entries of the environment's goal that are one; None: the whole of it")
+    part: tuple[int, ...] | None = setting(
+        None, "which entries of the environment's goal a policy is told; None: the whole of it", min_length=1
+    )
     tasks: tuple[int, ...] = setting(
         (), "tasks that episodes have in turn, by number, as reset's option task_id; none: as the environment draws them"
     )

@@ -1,4 +1,4 @@
-r"""RL with prior data (RLPD): SAC online from the first step on, half of each batch from logged data, with many steady critics.
+r"""RL with prior data (RLPD): SAC online from the first step on, half of each batch from logged data, with many critics.
 
     critic   L_Q = E[ Σ_i (r + γ (min_{j ∈ M} Q'_j(s', a') - α log π(a'|s')) - Q_i(s, a))² ],    a' ~ π(s')        `RLPD.goal`
              M: m of the n critics, drawn anew for each batch; without the entropy where `backup_entropy` is false
@@ -13,8 +13,9 @@ When      There is an environment to act in, and logged data to begin with: `fit
           offline.
 Paper     Ball, Smith, Kostrikov, Levine: Efficient Online Reinforcement Learning with Offline Data, ICML 2023, arXiv:2302.02948.
 Code      github.com/ikostrikov/rlpd, rlpd/agents/sac/sac_learner.py and configs, commit c90fd4b (MIT). Read, not copied.
-Choices   1. The actor's 20 steps of the critics see other batches each; in the code a batch is 20 times as large and cut in pieces.
-          2. Targets of all n critics move, of which m are asked, as in the code.
+Choices   1. Each of the 20 critic steps for one of the actor draws a batch of its own; the code draws one of 20 times the size, and
+             cuts it.
+          2. Layer norm follows the activation; in the code it comes before it, and weights begin as Xavier has it.
 """
 
 from __future__ import annotations

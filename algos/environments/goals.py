@@ -33,6 +33,10 @@ class GoalObservation(gymnasium.Wrapper[Any, Any, Any, Any]):
         if isinstance(space, gymnasium.spaces.Dict):
             if ASKED not in space.spaces:
                 raise ConfigError(f"{config.id} sets no goal: its observations have no key {ASKED!r}.")
+            if self._goals.part is not None:
+                raise ConfigError(
+                    f"{config.id} has its goal as a key of its observations, which is told whole: leave goals.part out."
+                )
             self.observation_space = gymnasium.spaces.Dict(_shown(space.spaces))
             return
         goal = self._told(environment.reset()[1])

@@ -15,6 +15,7 @@ from ...data.spec import Environment
 from .atari import AtariGame
 from .classic import ClassicEnvironment, is_environment
 from .goals import GoalObservation
+from .ogbench import known_names
 from .packages import extra_of, missing_extra, register, wrapped
 from .spaces import spec_of
 from .vector import VectorEnvironment
@@ -131,6 +132,7 @@ def _by_id(environment: Environment, *, evaluating: bool) -> Any:
 
 
 def _nearest(name: str) -> str:
+    known_names(name)
     known = {spec.lower(): spec for spec in gymnasium.registry}
     if near := difflib.get_close_matches(name.lower(), sorted(known, reverse=True), n=1, cutoff=0.5):
         return f"; did you mean {known[near[0]]!r}?"

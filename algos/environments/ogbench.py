@@ -10,7 +10,7 @@ import importlib
 import re
 import warnings
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import gymnasium
@@ -26,6 +26,16 @@ _NAME = re.compile(
     r")(-singletask(-task\d+)?)?-v0"
 )
 _TASK = re.compile(r"-task\d+(?=-v0$)")
+
+
+_BEGINS = ("pointmaze-", "antmaze-", "humanoidmaze-", "antsoccer-", "cube-", "scene-", "puzzle-", "powderworld-", "visual-")
+
+
+def known_names(name: str) -> None:
+    """Make OGBench's ids known, where it is installed and a name begins as one of them, so that the nearest can be said."""
+    if name.startswith(_BEGINS):
+        with suppress(ImportError):
+            importlib.import_module("ogbench")
 
 
 def is_ogbench(name: str) -> bool:
@@ -107,3 +117,8 @@ class OGBench(gymnasium.Wrapper[Any, Any, Any, Any]):
     def _check(self, task: int | None) -> None:
         if task is not None and self._n_tasks and not 1 <= task <= self._n_tasks:
             raise ConfigError(f"The task is {task}; this environment of OGBench has the tasks 1 to {self._n_tasks}.")
+        own = getattr(self.env.unwrapped, "_reward_task_id", None)
+        if task is not None and own is not None and task != own:
+            raise ConfigError(
+                f"The task is {task}; this environment of OGBench is of task {own} alone: choose one without singletask."
+            )

@@ -16,7 +16,8 @@ Choices   1. Which critic the policy climbs is drawn for each batch, as in the c
           2. The average for the critics' goal moves at every fifth step from step 1,000 on, as in the code (`average_interval`,
              `average_start_step`).
           3. Actions are judged by the critics, in the code by their targets.
-          4. Both clip their gradients for each task in the code: `max_grad_norm` of the optimisers, in its presets.
+          4. Rates are constant; the commands of the code's README let both fall along a cosine: a `schedule` of the optimisers.
+          5. Both clip their gradients for each task in the code: `max_grad_norm` of the optimisers, in its presets.
 """
 
 from __future__ import annotations

@@ -61,7 +61,8 @@ class FQL(Flow, Critics):
     actions: ClassVar = "continuous"
     presets: ClassVar = {
         "pixels": Preset(
-            "the authors' README on pixels: `impala_small`, three frames, and shifts by 3 pixels of half of the batches",
+            "the authors' README on pixels: `impala_small`, three frames, shifts by 3 pixels of half of the images; in the code of "
+            "half of the batches, of observation and next observation alike",
             {
                 "observation_scaler": "pixel",
                 "augmentation": [{"name": "random_shift", "shift_size": 3, "probability": 0.5}],

@@ -15,7 +15,9 @@ Choices   1. Order: diffusion, value, critic, as in the code: the critics' goal 
           2. The best of N acts, as in the code's evaluation; the paper's general form draws one by the weight that the expectile
              implies. The code judges by the critics' targets, here by the critics.
           3. |·|² is a mean over an action's entries, in the code a sum: Adam does not notice.
-          4. The code steps the diffusion by AdamW with optax's decay of 1e-4; here by Adam. Value and critics have 256, 256.
+          4. Weights begin as torch's, in the code as Xavier has it; the parameters of the time's features have the 2π of w in them,
+             so that Adam moves w less.
+          5. The code steps the diffusion by AdamW with optax's decay of 1e-4; here by Adam. Value and critics have 256, 256.
 """
 
 from __future__ import annotations

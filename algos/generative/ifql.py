@@ -5,7 +5,7 @@ r"""Implicit flow Q-learning (IFQL): IQL's critics choose among actions that a f
     policy          the best of N actions x_1 of the flow, as min_i Q_i(s, x_1) has it                          `IFQL.act`
 
 Symbols   ε = `expectile`, N = `n_action_samples`, M = `flow_steps`; the others as in `iql.py` and `flow.py`.
-When      As IQL where actions have several modes, or where its weighted regression is not enough. Nothing but ε is to be tuned;
+When      As IQL where actions have several modes, or where its weighted regression is not enough. ε and N are to be tuned;
           an action costs N · M passes of the velocity.
 Paper     Park, Li, Levine: Flow Q-Learning, ICML 2025, arXiv:2502.02538, section 5 and appendix: IDQL (Hansen-Estruch et al. 2023,
           arXiv:2304.10573) with a flow in place of diffusion.

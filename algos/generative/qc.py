@@ -18,7 +18,7 @@ Paper     Li, Zhou, Levine: Reinforcement Learning with Action Chunking, NeurIPS
 Code      github.com/ColinQiyangLi/qc, agents/acfql.py, commit 48283b4 (MIT). Read, not copied.
 Choices   1. Windows that an episode's end cuts short count in L_v with the actions they have. In L_Q they count where the MDP
              ended, and their last action stands for those that never came: else nothing would teach the value of the last steps
-             before an end, from which the others bootstrap. The code leaves them out, and its benchmarks' data do not end there.
+             before an end, from which the others bootstrap. The code leaves them out.
           2. γʰ counts the steps that there are: a window that ends terminated bootstraps nothing, as in the code.
 """
 

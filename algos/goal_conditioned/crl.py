@@ -3,8 +3,9 @@ r"""Contrastive RL (CRL): the value of an action for a goal is how much likelier
     critic   L_Q = E[ Σ_i 1/B Σ_j  BCE(φ_i(s, a)ᵀ ψ_i(g_j) / √d,  1(g_j is the sample's own)) ]                `CRL.critic_loss`
     actor    L_π = E[ -min_i Q_i(s, π(s, g), g) / mean |min_i Q_i| - α log π(a|s, g) ],    Q_i = φ_iᵀ ψ_i / √d   `CRL.actor_loss`
 
-Goals g come later in the episode, near ones more often by γ (`hindsight.py`), so that Q is up to a constant the log of the
-discounted probability to get to g. Nothing is bootstrapped. π is normal with deviation 1, and π(s, g) its mean clipped to [-1, 1].
+Goals g come later in the episode, near ones more often by γ (`hindsight.py`), so that Q is the log of the discounted
+probability to get to g, up to what depends on g alone. Nothing is bootstrapped. π is normal with deviation 1, and π(s, g) its mean
+clipped to [-1, 1].
 
 Symbols   α = `alpha`, d = `latent_size`.
 When      Goals that episodes of the data do reach, and where bootstrapping fails. It puts no parts of episodes together.

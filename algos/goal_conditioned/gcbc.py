@@ -32,7 +32,7 @@ class GCBC(GoalConditioned):
     Config: ClassVar = GCBCConfig
     actions: ClassVar = "continuous"
     looks_ahead: ClassVar = False
-    exemptions: ClassVar = {"gamma": "goals are drawn by it with `geometric` alone"}
+    exemptions: ClassVar = {**GoalConditioned.exemptions, "gamma": "goals are drawn by it with `geometric` alone"}
 
     def networks(self, spec: Spec, config: Any) -> dict[str, Network]:
         return {"policy": self.policy_network(spec, config)}

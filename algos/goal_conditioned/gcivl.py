@@ -41,7 +41,8 @@ class GCIVL(GoalConditioned):
     Config: ClassVar = GCIVLConfig
     actions: ClassVar = "continuous"
     exemptions: ClassVar = {
-        "terminated_steps_look_no_further": "the policy's goals are others than the values', which are those that end"
+        **GoalConditioned.exemptions,
+        "terminated_steps_look_no_further": "the policy's goals are others than the values', which are those that end",
     }
 
     def networks(self, spec: Spec, config: Any) -> dict[str, Network]:

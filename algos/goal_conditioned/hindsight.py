@@ -6,6 +6,8 @@ r"""Goals drawn in hindsight: what a step led to, later in its episode or elsewh
     random    g is any step of the data     else
     reward    0 where g is s_i itself, else -1 (or 1 and 0); the discount is 0 there
 
+The observation that follows an episode's last action is no goal: goals are what steps show themselves.
+
 Source    OGBench's code 1d41409, impls/utils/datasets.py: `GCDataset` and, with steps on the way, `HGCDataset`. Read, not copied.
 """
 
@@ -31,7 +33,9 @@ from ..wants import Looks, Material, Transitions
 class GoalMixture(Config):
     current: float = setting(0.0, "probability that the goal is what the step shows itself", ge=0, le=1)
     future: float = setting(1.0, "probability that it comes later in the episode; else it is any step of the data", ge=0, le=1)
-    geometric: bool = setting(False, "whether near steps are likelier: by γ for each step; else all to the last are alike")
+    geometric: bool = setting(
+        False, "whether near steps are likelier, by γ for each step; else those to the last are equally likely"
+    )
 
     @model_validator(mode="after")
     def _check_sum(self) -> Self:
@@ -54,7 +58,7 @@ class Hindsight:
     Attributes:
         size: Transitions of a batch.
         part: See `data.operations.goals.with_goals`.
-        values, actor: How goals are drawn.
+        values, actor: How goals are drawn; without values, reward, discount and the goals beside observations mean nothing.
         subgoal_steps: k; 0: there are no subgoals.
         negative: Whether a step costs 1 until the goal is reached; else reaching it gives 1.
         following: Whether losses look at the next observation.
@@ -64,7 +68,7 @@ class Hindsight:
 
     size: int
     part: str | tuple[int, ...] | None
-    values: GoalMixture
+    values: GoalMixture | None
     actor: GoalMixture
     subgoal_steps: int = 0
     negative: bool = True
@@ -112,14 +116,19 @@ class HindsightSource:
         return self._aimed(numbers if size is None else numbers[..., :size].contiguous(), fold(self._key, step))
 
     def along(self, steps: Tensor) -> list[Batch] | None:
-        batches = self._sampler.along(steps)
+        numbers = self._sampler.numbers_along(steps)
+        if numbers is None:
+            return None
         keys = fold(self._key, steps if self._key.ndim == 0 else steps[:, None])
-        return batches and [self._aimed(batch.index, key) for batch, key in zip(batches, keys.unbind(), strict=True)]
+        return [self._aimed(one, key) for one, key in zip(numbers.unbind(), keys.unbind(), strict=True)]
 
     def _aimed(self, numbers: Tensor, key: Tensor) -> Batch:
         """The batch of these transitions [..., B], with goals at the address `key` [...]."""
         wants, batch = self._wants, self._sampler.at(numbers)
         last = numbers + self._sampler.windows.locate(numbers).left - 1  # of its episode
+        actors = self._actors(numbers, last, fold(key, "actor"))
+        if wants.values is None:
+            return replace(batch, extra={**batch.extra, **actors})
         value = self._drawn(wants.values, numbers, last, fold(key, "value"))
         reached = (value == numbers).to(batch.reward.dtype).to(batch.reward.device)
         gamma = self._gamma.to(batch.reward.device)[..., None] if self._gamma.ndim else self._gamma.to(batch.reward.device)
@@ -129,15 +138,16 @@ class HindsightSource:
             to = self._subgoal(numbers, last, value)
             after = self._sampler.at(to).observation
             extra["value_subgoal"] = self._reached(after)
-            steps, reached = ((to - numbers).to(reward), (to == value).to(reward))
-            reward, discount = gamma**steps * reached, gamma**steps * (1 - reached)
+            steps, reached = (to - numbers).to(reward), (to == value).to(reward)
+            reward = gamma**steps * reached
+            discount = gamma ** steps.clamp(min=1) * (1 - reached)  # else an episode's last step would be its own target
         return replace(
             batch,
             observation={**batch.observation, GOAL: goal},
             next_observation={**after, GOAL: goal},
             reward=reward,
             discount=discount,
-            extra={**batch.extra, **extra, **self._actors(numbers, last, fold(key, "actor"))},
+            extra={**batch.extra, **extra, **actors},
         )
 
     def _subgoal(self, numbers: Tensor, last: Tensor, goal: Tensor) -> Tensor:

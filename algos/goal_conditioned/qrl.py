@@ -99,6 +99,7 @@ class QRL(GoalConditioned):
     Config: ClassVar = QRLConfig
     actions: ClassVar = "continuous"
     exemptions: ClassVar = {
+        **GoalConditioned.exemptions,
         "gamma": "the goals of values are any state, unless `value_goals` says otherwise",
         "goal_part": "distances are between whole observations",
         "bootstraps_by_the_batchs_discount": "nothing is bootstrapped: a single step has the length 1",

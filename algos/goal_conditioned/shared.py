@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
 import torch
+from pydantic import model_validator
 from torch import Tensor, nn
 
 from ...data.batch import Batch
 from ...data.config import setting
 from ...data.errors import ConfigError
-from ...data.operations.goals import GOAL, has_goals
+from ...data.operations.goals import GOAL
 from ...data.spec import Dict, ObservationSpace, Spec
 from ..base import Algorithm
 from ..config import ActionsConfig, SampledConfig
 from ..definition import LossValue, Network, Verbs, transitions
 from ..nets import Hyper, Nets
 from ..networks.encoders import DefaultEncoder, Encoder
+from ..networks.layers import initialise
 from ..networks.perceptrons import Linear, Observation
 from ..networks.training import whole_batch
 from ..optimizers import Adam, Optimizer
@@ -45,6 +48,14 @@ class GoalConfig(SampledConfig, ActionsConfig):
     actor_optimizer: Optimizer = setting(Adam(), "what steps the policy", source=CODE)
     actor_encoder: Encoder = setting(THREE, "hidden layers of the policy", source=CODE)
 
+    @model_validator(mode="after")
+    def _check_augmentation(self) -> Self:
+        if self.augmentation or self.n_augmentations > 1:
+            raise ValueError(
+                "what is told a goal takes no augmentation, which would change a goal in one place and not in another."
+            )
+        return self
+
 
 class GoalValuesConfig(GoalConfig):
     """Settings of what values states for goals too."""
@@ -69,9 +80,9 @@ class MeanPolicy(nn.Module):
         super().__init__()
         self.encoder = encoder.build(observation, extra)
         self.head = Linear(self.encoder.features, size)
-        with torch.no_grad():  # so that it begins near 0, as in the code
-            self.head.weight.mul_(0.01)
-            self.head.bias.zero_()
+        initialise(self.head, "xavier_uniform")
+        with torch.no_grad():
+            self.head.weight.mul_(0.1)  # a hundredth of the variance, as in the code
 
     def forward(self, observation: Observation, extra: Tensor | None = None) -> Tensor:
         return self.head(self.encoder(observation, extra))
@@ -97,6 +108,7 @@ class GoalConditioned(Algorithm):
 
     goal_conditioned: ClassVar = True
     has_td_errors: ClassVar = False
+    exemptions: ClassVar[Mapping[str, str]] = dict.fromkeys(("augmentation", "n_augmentations"), "refused: goals would differ")
     looks_ahead: ClassVar = True  # whether losses look at the next observation
     leaps: ClassVar = False  # whether values look from subgoal to subgoal
     subgoals: ClassVar = ""  # the setting that counts the steps to a subgoal
@@ -105,7 +117,7 @@ class GoalConditioned(Algorithm):
         return Hindsight(
             config.batch_size,
             config.goal_part,
-            values=getattr(config, "value_goals", GoalMixture()),
+            values=getattr(config, "value_goals", None),
             actor=config.actor_goals,
             subgoal_steps=getattr(config, self.subgoals) if self.subgoals else 0,
             negative=getattr(config, "negative_rewards", True),
@@ -115,9 +127,7 @@ class GoalConditioned(Algorithm):
         )
 
     def completed_online(self, config: Any, spec: Spec, environment: str) -> Any:
-        if not has_goals(spec):
-            raise ConfigError(f"{self.name} is told a goal, and {environment!r} shows none: train it on a dataset.")
-        return super().completed_online(config, spec, environment)
+        raise ConfigError(f"{self.name} draws its goals in hindsight from a dataset: train it on one, and not in {environment!r}.")
 
     def policy_network(self, spec: Spec, config: Any) -> Network:
         policy = MeanPolicy(config.actor_encoder, spec.observation, spec.action.shape[0])

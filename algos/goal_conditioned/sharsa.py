@@ -14,8 +14,8 @@ When      Long tasks and much data, where what bootstraps at every step does not
 Paper     Park, Frans, Mann, Eysenbach, Kumar, Levine: Horizon Reduction Makes RL Scalable, 2025, arXiv:2506.04168.
 Code      github.com/seohongpark/horizon-reduction, agents/sharsa.py and utils/datasets.py, commit c298aed (MIT). Read, not copied.
 Choices   1. Values and flows see each other as the last step left them, as in the code.
-          2. Where an episode ends before w, the last state stands for it and is bootstrapped from; in the code any goal counts as
-             reached there.
+          2. Where an episode ends before w, the last state stands for it and is bootstrapped from, by γ at least; in the code any
+             goal counts as reached there, and one that is just k steps away does not.
           3. Subgoals are whole goals; the code has other representations of them for some tasks.
           4. Layer norm adds 1e-5 to the variance, as torch's; JAX's adds 1e-6.
 """

@@ -60,7 +60,7 @@ class HeldOut:
     def __call__(self, algorithm: Estimator, epoch: int) -> dict[str, float]:
         fit, found = algorithm.fitted, dict[str, float]()
         with torch.no_grad():
-            if algorithm.acts():
+            if algorithm.acts() and not algorithm.goal_conditioned:  # data say what was done, and not for which goal
                 found = self._acted(fit)
         if algorithm.models_dynamics:
             found |= judged_model(cast("Any", algorithm).model(), self.dataset)

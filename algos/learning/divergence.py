@@ -21,11 +21,12 @@ from ...data.histories import steps_there
 from ...data.random import root_key
 from ..definition import Definition
 from ..nets import Hyper, Nets, Parameters
-from ..ports import Ports, drawn, memories, started
+from ..ports import Noise, Ports, drawn, memories, started
 from ..recurrence import acted
 from .learner import Learner
 
 SATURATED = 0.99
+_FEW = 32  # observations that a policy is looked at which draws many actions for each: more would take as long as an epoch
 _BEYOND = 10.0  # how far beyond every possible return the mean Q-value must lie before it is called divergence
 
 
@@ -98,12 +99,14 @@ def snapshot(learner: Learner, ports: Ports, batch: Batch, k: int) -> dict[str, 
     steps = bool(memories(ports)) and isinstance(batch, Sequences)  # of stretches, of which the first is acted on
     observation: Any = batch.observation if steps else batch.seen
     if learner.stacked:
-        live = {name: {**parameters, **learner.buffers[name]} for name, parameters in learner.live.items()}
+        live = learner.acting_tensors()
         tensors, observation, action = pytree.tree_map(lambda part: part[k], (live, observation, action))
     h: Any = Hyper(cast("dict[str, Tensor]", {name: rows[k] for name, rows in learner.values.items()}))
-    nets, found = Nets(learner.modules, tensors, None, None, learner.dtype, h=h), dict[str, float]()
+    nets, found = Nets(learner.acting, tensors, None, None, learner.dtype, h=h), dict[str, float]()
     if type(algorithm).acts() and action.is_floating_point():
         first = pytree.tree_map(lambda part: part[:, 0], observation) if steps else observation
+        if any(isinstance(port, Noise) and port.always and len(port.shape) > 1 for port in ports.values()):
+            first = pytree.tree_map(lambda part: part[:_FEW], first)  # each draws many actions
         done = _acted(algorithm, nets, ports, first)
         found["action_saturation"] = float((done.abs() >= SATURATED).double().mean())
     if type(algorithm).learns_values():

@@ -26,7 +26,7 @@ class TimeEmbedding(Config):
     features: Literal["fourier", "sinusoidal"] = setting(
         "fourier", "waves of learnt frequencies, or of powers of 10,000 (Vaswani et al. 2017)", source=IDQL_CODE
     )
-    size: int = setting(64, "how many of them: half are cosines", source=IDQL_CODE, gt=2)
+    size: int = setting(64, "how many of them: half are cosines", source=IDQL_CODE, ge=4, multiple_of=2)
     hidden_units: tuple[Positive, ...] = setting(
         (128, 128), "width of each layer; the last has no Mish", source=IDQL_CODE, min_length=1
     )

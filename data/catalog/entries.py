@@ -77,7 +77,7 @@ class Entry(Config):
     @model_validator(mode="after")
     def _has_one_place(self) -> Self:
         if [bool(self.files), *(one is not None for one in (self.folder, self.recipe, self.script))].count(True) != 1:
-            raise ValueError("an entry has either files, a folder or a recipe")
+            raise ValueError("an entry has files, a folder, a recipe or a script, and one of them")
         if self.making is not None and self.environment is None:
             raise ValueError("a recipe needs the environment to make the dataset in")
         if len({file.place for file in self.files}) < len(self.files):

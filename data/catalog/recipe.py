@@ -15,7 +15,7 @@ from typing import Any, Literal, cast, get_args
 from pydantic import Field, model_validator
 
 from ..config import Config, recorded, setting
-from ..formats.npz.ogbench_tasks import find_task
+from ..formats.npz.ogbench_tasks import find_task, without_kind
 
 Kind = Literal["random", "medium", "medium-replay", "medium-expert", "expert", "full-replay"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -86,6 +86,9 @@ class Recipe(Config):
         return (self.steps // self.update_interval - before) * self.n_updates
 
 
+_SCRIPTED = ("pointmaze-", "cube-", "scene-", "puzzle-")  # how environments begin that OGBench has scripts for
+
+
 class Script(Config):
     """Steps of one of OGBench's scripted policies; single tasks, whose rewards differ alone, come from the same steps.
 
@@ -117,8 +120,12 @@ class Script(Config):
     def _check(self) -> Script:
         if self.steps % self.episode:
             raise ValueError(f"steps is {self.steps}, which is no multiple of episode, {self.episode}")
+        if not self.environment.startswith(_SCRIPTED):
+            raise ValueError(f"environment is {self.environment!r}, and OGBench has scripts for {', '.join(_SCRIPTED)} alone")
         if (self.kind in ("navigate", "stitch")) != self.environment.startswith("pointmaze-"):
             raise ValueError("points navigate or stitch in mazes, and manipulators play or are noisy")
         if self.task is not None:
             find_task(self.task)
+            if not without_kind(self.task).startswith(self.environment.removesuffix("v0")):
+                raise ValueError(f"task is {self.task!r}, which is one of another environment than {self.environment!r}")
         return self

@@ -195,7 +195,7 @@ KINDS: dict[str, Kind] = {
     "rewards_zero": Kind(
         "warning",
         "All rewards are zero",
-        "Every policy has the same value: only imitation can learn from this.",
+        "Every policy has the same value: imitation can learn from this, and what is told a goal, as GCIQL.",
         "Check that the right column was read as rewards, or relabel them.",
     ),
     "rewards_constant": Kind(

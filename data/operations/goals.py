@@ -1,7 +1,7 @@
 """A dataset whose observations have a goal beside them, of the same kind as what is reached.
 
 Which goal a step is meant for is drawn in hindsight, while training: until then each step's goal is what it shows itself, so the
-goal costs no memory and has the same statistics as what is reached.
+goal costs no memory of the host and has the same statistics as what is reached.
 """
 
 from __future__ import annotations

@@ -139,10 +139,14 @@ class TransitionSampler(Sampler):
         return self._drawn[at]
 
     def along(self, steps: Tensor) -> list[Batch] | None:
+        numbers = self.numbers_along(steps)
+        return None if numbers is None else self._batch(numbers).unbind()
+
+    def numbers_along(self, steps: Tensor) -> Tensor | None:
+        """Draw the numbers of the transitions of gradient steps [K], as `along` gathers them; None where it gives none."""
         if self.grows or self.unique or self.columns_device != self.device:
             return None  # what there is changes, a permutation walks as far as values say, or columns lie elsewhere
-        batch = self._batch(self._draw(steps) % self._size())
-        return batch.unbind()
+        return self._draw(steps) % self._size()
 
     @property
     def fixed(self) -> Hashable:
@@ -216,7 +220,7 @@ class EpochSampler(TransitionSampler):
         if self.grows:
             raise ConfigError("Epochs are those of a dataset: a replay buffer changes while it is drawn from.")
 
-    def along(self, steps: Tensor) -> None:
+    def numbers_along(self, steps: Tensor) -> None:
         """Return None: how far an order's walk goes is read from values."""
         return
 

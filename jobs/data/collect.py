@@ -53,6 +53,7 @@ class CollectResult(Result):
 def run(config: CollectConfig) -> CollectResult:
     """Plays, then writes all of it or nothing. Raises ConfigError, DataError or StorageError, where possible before playing."""
     from ...algos.environments.collect import collect
+    from ...algos.environments.goals import aimed
     from ...algos.environments.make import make
     from ...data.storage.writing import Draft
 
@@ -60,13 +61,14 @@ def run(config: CollectConfig) -> CollectResult:
         with Draft(config.target):  # refuses a target that is taken or cannot be written; it is not committed, so nothing stays
             pass
     n_steps = 10_000 if config.n_steps is None and config.n_episodes is None else config.n_steps
-    with make(config.environment) as single:
-        spec = single.spec
     with _policy(config.policy) as policy, progress("collecting", n_steps or config.n_episodes) as advance:
+        environment = aimed(config.environment, policy and policy.spec)
+        with make(environment) as single:
+            spec = single.spec
         if policy is not None:
             _check_actions(config.policy, policy.spec, spec)
         dataset = collect(
-            config.environment,
+            environment,
             policy,
             n_steps=n_steps,
             n_episodes=config.n_episodes,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ...data.doctor import EnvironmentFacts, Report
 
 _FIRST = {"continuous": "TD3PlusBC", "discrete": "DiscreteCQL"}  # to try, by kind of actions
+_WITHOUT_REWARDS = {"continuous": "BC", "discrete": "DiscreteBC"}  # the same, where all rewards are zero
 _LARGE = 8  # pieces of rows, from which on progress is shown: half a million vectors, or 256 MiB of images
 
 
@@ -95,7 +96,9 @@ def train_command(place: str, dataset: Dataset) -> dict[str, str]:
     kind = dataset.spec.action_kind
     if kind not in _FIRST:
         return {}
-    words = ["d3ray", "train", place, f"algorithm={_FIRST[kind]}"]
+    rewards = dataset.statistics.reward
+    first = _FIRST if rewards.min or rewards.max else _WITHOUT_REWARDS
+    words = ["d3ray", "train", place, f"algorithm={first[kind]}"]
     moments = dataset.statistics.action
     if kind == "continuous" and moments is not None and max(np.max(moments.max), -np.min(moments.min)) > 1 + 1e-3:
         words.append("algorithm.action_scaler=min_max")

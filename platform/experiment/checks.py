@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ...algos.environments.goals import aimed
+from ...algos.environments.goals import GoalObservation, aimed
 from ...algos.environments.make import make
 from ...algos.learning.setup import aimed as told
 from ...data.dataset import Dataset
@@ -63,6 +63,9 @@ def check_data(config: ExperimentConfig, dataset: Data, objective: str | None = 
         seen = told(algorithm, dataset)
         with make(aimed(environment, seen.spec)) as vector:
             check_spaces(seen, vector.spec, environment if isinstance(environment, str) else environment.id)
+            if isinstance(vector.single, GoalObservation):
+                for task in set(vector.single.tasks):  # one that there is not is refused by the environment
+                    vector.reset([0], options=[{"task_id": task}])
     known = measured(config.evaluation, environment, dataset, algorithm)
     none = f"objective.metric: {algorithm.name} on {dataset.name!r} measures no"
     for said, metric in (("checkpoint.best: there is no metric", config.checkpoint.best), (none, objective)):

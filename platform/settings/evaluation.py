@@ -11,6 +11,7 @@ from ...algos.recurrence import remembers
 from ...algos.wants import Stretches
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError
+from ...data.operations.goals import GOAL
 from ...data.random import bits, fold, root_key
 from ...data.spec import Dict, Discrete, Environment, MultiDiscrete, ObservationSpace, Spec, Tuple, kinds_text, space_columns
 from ..places import Data
@@ -49,10 +50,26 @@ def check_spaces(dataset: Data, spec: Spec, environment: str, setting: str = "ev
             a, b = dataset.spec.action, spec.action
             same = a.start == b.start and a.n <= b.n  # the data may lack the last ones
         if not same:
+            cure = _of_goals(dataset.spec.observation, spec.observation) if what == "observation" else ""
             raise ConfigError(
                 f"{setting}: {dataset.name!r} has {what}s of {ours}, and {environment} has {theirs}: "
-                "name the environment that the data are from."
+                f"{cure or 'name the environment that the data are from'}."
             )
+
+
+def _of_goals(ours: ObservationSpace, theirs: ObservationSpace) -> str:
+    """What to do where spaces differ by their goals alone, or by having one; empty: they differ otherwise."""
+    a, b = space_columns(ours), space_columns(theirs)
+    if (there := b.pop(f"observation/{GOAL}", None)) is None:
+        return ""
+    here = a.pop(f"observation/{GOAL}", None)
+    if here is None and list(map(_described, a.values())) == list(map(_described, b.values())):
+        return "leave the environment's goals out, which the algorithm is not told"
+    if here is not None and {n: _described(x) for n, x in a.items()} == {n: _described(x) for n, x in b.items()}:
+        return (
+            f"set goals.part of the environment to the {here.size} of its goal's {there.size} entries that algorithm.goal_part has"
+        )
+    return ""
 
 
 def _described(space: ObservationSpace) -> str:

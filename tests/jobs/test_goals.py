@@ -56,6 +56,37 @@ def logs(folder: Path) -> str:
     return str(folder / "wandering")
 
 
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        (
+            "environment={id: GoalPlane-v0, goals: {part: [0]}}",
+            "set goals.part of the environment and algorithm.goal_part to the same entries",
+        ),
+        (
+            "environment={id: pointmaze-medium-v0, goals: {tasks: [1, 9]}}",
+            "The task is 9; this environment of OGBench has the tasks 1",
+        ),
+    ],
+)
+def test_goals_that_do_not_fit_are_refused_before_any_work(
+    said: str, sentence: str, plane: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if "maze" in said:
+        pytest.importorskip("ogbench")
+    common = [
+        logs(tmp_path),
+        "algorithm=GCIQL",
+        "plugins=[goal_plane]",
+        "n_steps=2",
+        "name=unfit",
+        f"storage={tmp_path / 'results'}",
+    ]
+    assert run_command("train", [*common, f"evaluation.{said}"]) == BAD_INPUT
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "results" / "unfit").exists()
+
+
 @pytest.mark.parametrize("playing", [f"evaluation.environment={{id: {NAME}, goals: {{tasks: [1, 2, 3]}}}}", f"evaluation={NAME}"])
 def test_goals_go_through_every_command(
     playing: str, plane: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from d3ray.algos.actor_critic.rlpd import RLPD
+from d3ray.data.errors import ConfigError
 
 from .. import slow_losses as slow
 from ..loss_values import as_tensors, evaluate, networks, prepared
@@ -29,6 +30,11 @@ def test_the_goal_is_the_least_of_some_critics_that_are_drawn_for_the_batch(entr
         mine = beside(batch.observation[i].numpy(), batch.action[i].numpy())
         wanted.append(sum((run("live", "critic", mine, m)[0] - goal) ** 2 for m in range(4)))
     np.testing.assert_allclose(loss, wanted, rtol=1e-7)
+
+
+def test_more_critics_asked_than_there_are_is_refused():
+    with pytest.raises(ConfigError, match="n_target_critics is 5, and there are n_critics = 2 to ask"):
+        RLPD(n_critics=2, n_target_critics=5).check_settings()
 
 
 def test_the_policy_climbs_the_mean_of_all_critics_and_aims_at_half_the_entropy():

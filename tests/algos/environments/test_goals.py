@@ -208,6 +208,13 @@ def test_a_dict_without_what_is_asked_for_sets_no_goal() -> None:
         del gymnasium.registry["Keys-v0"]
 
 
+def test_a_part_of_a_key_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"has its goal as a key of its observations, which is told whole: leave goals\.part out"):
+        make(Environment(id="Robots-v0", goals=Goals(part=(0,))))
+    with pytest.raises(ConfigError, match="part"):
+        Goals.checked({"part": []})
+
+
 # ---- policies
 
 
@@ -261,6 +268,11 @@ def test_a_goal_part_that_is_not_there_is_refused() -> None:
         trained(goal_part="place")
 
 
+def test_augmentation_is_refused() -> None:
+    with pytest.raises(ConfigError, match="what is told a goal takes no augmentation"):
+        trained(augmentation=["single_amplitude_scaling"])
+
+
 def test_discrete_actions_are_refused() -> None:
     arrays = wandering(80)
     with pytest.raises(DataError, match="GCIQL needs continuous actions"):
@@ -269,9 +281,9 @@ def test_discrete_actions_are_refused() -> None:
 
 @pytest.mark.parametrize("algorithm", [GCIQL, HIQL])
 def test_goals_in_hindsight_are_a_datasets(algorithm: Any) -> None:
-    with pytest.raises(ConfigError, match=f"{algorithm.__name__} is told a goal, and 'Plane-v0' shows none: train it on a dataset"):
+    with pytest.raises(ConfigError, match=f"{algorithm.__name__} draws its goals in hindsight from a dataset: train it on one"):
         maker(algorithm)().fit_online("Plane-v0", n_steps=1)
-    with pytest.raises(ConfigError, match="Goals are drawn in hindsight from a dataset"):
+    with pytest.raises(ConfigError, match="draws its goals in hindsight from a dataset"):
         maker(algorithm)().fit_online(lambda: make(Environment(id="Plane-v0", goals=Goals())).single, n_steps=1)
 
 

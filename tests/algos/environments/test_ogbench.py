@@ -13,7 +13,7 @@ from d3ray.algos.environments.make import environment_of, make
 from d3ray.algos.environments.ogbench import is_ogbench
 from d3ray.algos.environments.vector import VectorEnvironment
 from d3ray.data.errors import ConfigError
-from d3ray.data.spec import Environment
+from d3ray.data.spec import Environment, Goals
 
 MAZE = "pointmaze-medium-navigate-singletask-task3-v0"
 
@@ -36,6 +36,20 @@ MAZE = "pointmaze-medium-navigate-singletask-task3-v0"
 )
 def test_its_names_are_told(name: str, is_one: bool) -> None:
     assert is_ogbench(name) == is_one
+
+
+def test_other_tasks_than_a_single_tasks_own_are_refused() -> None:
+    pytest.importorskip("ogbench")
+    with make(Environment(id=MAZE, goals=Goals(tasks=(2,)))) as vector:
+        with pytest.raises(ConfigError, match="The task is 2; this environment of OGBench is of task 3 alone"):
+            vector.reset([0], options=[{"task_id": 2}])
+        vector.reset([0], options=[{"task_id": 3}])
+
+
+def test_the_nearest_of_its_names_is_said() -> None:
+    pytest.importorskip("ogbench")
+    with pytest.raises(ConfigError, match="did you mean 'pointmaze-"):
+        make("pointmaze-medum-v0")
 
 
 def test_where_it_is_missing_one_sentence_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

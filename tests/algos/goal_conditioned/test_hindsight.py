@@ -130,7 +130,7 @@ def test_leaps_reach_a_subgoal_or_the_goal_and_count_their_steps(values):
         np.testing.assert_array_equal(shown(batch.next_observation["goal"]), goals)
         np.testing.assert_array_equal(shown(batch.extra["value_subgoal"]), reached)
         np.testing.assert_allclose(batch.reward, 0.9**steps * there)
-        np.testing.assert_allclose(batch.discount, 0.9**steps * ~there)
+        np.testing.assert_allclose(batch.discount, 0.9 ** np.maximum(steps, 1) * ~there)
     assert ended  # an episode's end that is no goal is bootstrapped from
 
 

@@ -342,7 +342,7 @@ def test_a_name_may_stand_for_a_folder(tmp_path: Path, monkeypatch: pytest.Monke
         ("{", r"catalog\.json, which D3RAY_CATALOG names, is not JSON"),
         ("[]", r"is no catalog: it must be an object with entries"),
         ({"entrys": {}}, r"catalog\.json has no setting 'entrys'; did you mean 'entries'\?"),
-        ({"entries": {"a/b": {}}}, r"catalog\.json: a/b: an entry has either files, a folder or a recipe"),
+        ({"entries": {"a/b": {}}}, r"catalog\.json: a/b: an entry has files, a folder, a recipe or a script"),
         ({"entries": {"a/b": {"files": [{"url": "http://x/y", "sha256": "1"}]}}}, r"a/b: files\.0\.sha256 is '1'"),
         (
             {"entries": {"a/b": {"files": [{"url": "http://x/y"}], "licens": "MIT"}}},

@@ -279,7 +279,10 @@ def test_a_name_that_cannot_be_made_is_one_sentence(name: str, message: str) -> 
     ("entry", "message"),
     [
         ({"recipe": {"kind": "medium"}}, "a recipe needs the environment"),
-        ({"recipe": {"kind": "medium"}, "folder": "x", "environment": {"id": "Hopper-v4"}}, "either files, a folder or a recipe"),
+        (
+            {"recipe": {"kind": "medium"}, "folder": "x", "environment": {"id": "Hopper-v4"}},
+            "files, a folder, a recipe or a script",
+        ),
         ({"recipe": {"kind": "mediun"}, "environment": {"id": "Hopper-v4"}}, "recipe.kind is 'mediun'"),
         (
             {"recipe": {"kind": "medium", "step": 3}, "environment": {"id": "Hopper-v4"}},

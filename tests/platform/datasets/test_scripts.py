@@ -150,6 +150,15 @@ def test_what_a_killed_run_left_is_kept_and_the_rest_is_the_same(monkeypatch: py
     assert make("tiny/points").datasets["tiny/points"].fingerprint == whole.fingerprint  # what is made needs its pieces no more
 
 
+def test_environments_without_a_script_and_tasks_of_others_are_refused() -> None:
+    for wrong, said in (
+        ({"environment": "antmaze-medium-v0"}, "OGBench has scripts for pointmaze-, cube-, scene-, puzzle- alone"),
+        ({"task": "cube-single-singletask-task1-v0"}, "which is one of another environment than"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            Script.checked({**MAZE, **wrong})
+
+
 def test_another_seed_makes_other_steps(tmp_path: Path) -> None:
     script = Script.checked({**MAZE, "steps": 80})
     pytest.importorskip("ogbench")
