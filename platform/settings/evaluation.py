@@ -66,9 +66,7 @@ def _of_goals(ours: ObservationSpace, theirs: ObservationSpace) -> str:
     if here is None and list(map(_described, a.values())) == list(map(_described, b.values())):
         return "leave the environment's goals out, which the algorithm is not told"
     if here is not None and {n: _described(x) for n, x in a.items()} == {n: _described(x) for n, x in b.items()}:
-        return (
-            f"set goals.part of the environment to the {here.size} of its goal's {there.size} entries that algorithm.goal_part has"
-        )
+        return "set goals.part of the environment and algorithm.goal_part to the same entries"
     return ""
 
 
