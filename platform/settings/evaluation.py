@@ -60,7 +60,7 @@ def check_spaces(dataset: Data, spec: Spec, environment: str, setting: str = "ev
 def _of_goals(ours: ObservationSpace, theirs: ObservationSpace) -> str:
     """What to do where spaces differ by their goals alone, or by having one; empty: they differ otherwise."""
     a, b = space_columns(ours), space_columns(theirs)
-    if (there := b.pop(f"observation/{GOAL}", None)) is None:
+    if b.pop(f"observation/{GOAL}", None) is None:
         return ""
     here = a.pop(f"observation/{GOAL}", None)
     if here is None and list(map(_described, a.values())) == list(map(_described, b.values())):
