@@ -100,6 +100,8 @@ class Critics(Algorithm):
         """Warns of returns that the Q-function cannot tell, and of rewards whose mean it does not learn."""
         from ..data.sampling import range_of_returns
 
+        if self.goal_conditioned:  # its rewards are not the data's
+            return super().completed(config, dataset)
         function = getattr(config, "q_function", None)
         if isinstance(function, Mean) and function.is_huber(discrete="discrete" in self.action_kinds()):
             self._warn_of_spread(config, dataset)

@@ -162,8 +162,6 @@ class Gather:
         """Gather what `ahead` asks for; where an episode has fewer steps what is masked repeats its last row."""
         count, wrap = self._count(place), place.wrap
         reach = torch.ones_like(place.left) if count is None else count
-        if wrap is not None and wrap[0].ndim:
-            wrap = wrap[0][..., None], wrap[1]
         left, k = (place.left - reach)[..., None], torch.arange(self.ahead, device=self.device)
         base = step_rows(place.rows, reach, place.wrap)[..., None]
         mask, rows, to = k < left, step_rows(base, torch.minimum(k, left), wrap), step_rows(base, torch.minimum(k + 1, left), wrap)
@@ -181,11 +179,8 @@ class Gather:
         return {f"ahead/{name}": part for name, part in found.items()}
 
     def _window(self, place: Place) -> dict[str, Tensor]:
-        wrap = place.wrap
-        if wrap is not None and wrap[0].ndim:
-            wrap = wrap[0][..., None], wrap[1]
         left, k = place.left[..., None], torch.arange(self.td_steps, device=self.device)
-        actions = self.action(step_rows(place.rows[..., None], torch.minimum(k, left - 1), wrap))
+        actions = self.action(step_rows(place.rows[..., None], torch.minimum(k, left - 1), place.wrap))
         return {WINDOW: actions, "window_mask": (k < left).to(self.dtype)}
 
     def _count(self, place: Place) -> Tensor | None:
@@ -194,10 +189,12 @@ class Gather:
 
     def _n_step_sum(self, rows: Tensor, count: Tensor, gamma: Tensor, wrap: tuple[Tensor, int] | None) -> Tensor:
         """Sum γᵏ r over k < count, [..., B]."""
-        k = torch.arange(self.td_steps, device=self.device).reshape(-1, *[1] * rows.ndim)
-        inside = k < count
-        reward = self.reward(step_rows(rows, k * inside, wrap))  # outside: the first, and no weight
-        return (reward * (gamma**k * inside)).sum(0)
+        if gamma.ndim:
+            gamma = gamma[..., None]
+        k = torch.arange(self.td_steps, device=self.device)  # the last axis: sums over another round by how many are drawn at once
+        inside = k < count[..., None]
+        reward = self.reward(step_rows(rows[..., None], k * inside, wrap))  # outside: the first, and no weight
+        return (reward * (gamma**k * inside)).sum(-1)
 
     def _both(self, name: str, place: Place, count: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Return rows [..., B], and those that the windows reach; None: the ones after them, which a look-up finds too."""
@@ -226,10 +223,8 @@ class Gather:
     def _frames_at(self, stack: FrameStack, place: Place, offset: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return rows [..., B, n] of the frames so many steps from each window's start, and which of them are to be blank."""
         assert place.before is not None, "Frame stacks need to know how many steps come before."
-        least, wrap = -place.before[..., None], place.wrap
-        if wrap is not None and wrap[0].ndim:
-            wrap = wrap[0][..., None], wrap[1]
-        found = step_rows(place.rows[..., None], torch.maximum(offset, least), wrap)
+        least = -place.before[..., None]
+        found = step_rows(place.rows[..., None], torch.maximum(offset, least), place.wrap)
         return found, None if stack.padding == "repeat" else offset < least
 
     def _stacked_on(self, name: str, place: Place, steps: Tensor) -> Tensor:
@@ -281,10 +276,12 @@ class Gather:
 
 
 def step_rows(rows: Tensor, by: Tensor | int, wrap: tuple[Tensor, int] | None) -> Tensor:
-    """Go `by` steps on from rows, around the ring where there is one."""
+    """Go `by` steps on from rows [..., B] or [..., B, K], around the ring where there is one."""
     if wrap is None:
         return rows + by
     first, size = wrap
+    if 0 < first.ndim < rows.ndim:
+        first = first[..., None]
     return first + (rows - first + by) % size
 
 

@@ -92,8 +92,6 @@ class StretchSampler(Sampler):
             position = position - (padded - length[..., None])
         mask = (position >= 0) & (position < length[..., None])
         position = position * mask  # what is padding reads the first row, and is made zero below
-        if wrap is not None and wrap[0].ndim:
-            wrap = wrap[0][..., None], wrap[1]
         rows = step_rows(first[..., None], position, wrap)
 
         def kept(part: Tensor) -> Tensor:
