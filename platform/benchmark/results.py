@@ -98,6 +98,17 @@ class Cell:
         return None if self.reference is None else float(self.reference.score(self.data_return))
 
     @property
+    def pretrained(self) -> int:
+        """Gradient steps on the data alone before it acted; 0 where there are none, or nothing but."""
+        return int(self.settings.get("online.pretrain", 0))
+
+    @property
+    def before_acting(self) -> dict[int, float]:
+        """The evaluation where its offline steps ended, of each seed that finished."""
+        found = {run.seed: run.curves[self.metric].at(self.pretrained) for run in self.runs.seeds if run.seed in self.final}
+        return {seed: value for seed, value in found.items() if value is not None and np.isfinite(value)}
+
+    @property
     def warm_up(self) -> int:
         """Gradient steps at first in which its policy sees no critic, as its settings say: evaluations by then are of none."""
         name = self.runs.algorithm

@@ -24,6 +24,7 @@ from ...data.errors import ConfigError, did_you_mean
 from ...data.spec import Environment
 from ...data.uris import without_password
 from ..settings.config import AlgorithmChoice, Conditions, EvaluationConfig, ExperimentConfig, Limits, all_seeds_together
+from ..settings.online import OnlineConfig
 from ..settings.plugins import located
 from ..yaml_text import Key, read_yaml
 
@@ -144,6 +145,9 @@ class SuiteConfig(Conditions, _Head):
     title: ClassVar[str] = "benchmark"
 
     seeds_per_trial: int = all_seeds_together()
+    online: OnlineConfig | None = setting(
+        None, "learn while acting too, see d3ray train; a number: of environments. An algorithm's own `online` goes before"
+    )
     evaluation: EvaluationConfig | None = Field(
         default_factory=EvaluationConfig, description="how policies are scored; null: losses only"
     )
@@ -213,11 +217,14 @@ class SuiteConfig(Conditions, _Head):
         if said["preset"]:
             said["preset"] = str(said["preset"]).replace("{task}", dataset.task)
         n_steps, evaluation = said.pop("n_steps"), self.evaluation
+        online = said.pop("online", {})
+        if isinstance(online, dict):  # else a number of environments, or none
+            online = {**(self.online.model_dump(exclude_unset=True) if self.online else {}), **online} or None
         if evaluation is not None and dataset.environment is not None:
             evaluation = evaluation.model_copy(update={"environment": dataset.environment})
         shared = {name: getattr(self, name) for name in Conditions.model_fields}
         own = {"name": self.experiment, "dataset": dataset.name, "algorithm": {"name": entry.name, **said}}
-        document = {**shared, **own, "n_steps": n_steps, "evaluation": evaluation}
+        document = {**shared, **own, "online": online, "n_steps": n_steps, "evaluation": evaluation}
         return ExperimentConfig.checked(document, title=f"{entry.label} on {dataset.label}")
 
     def protocol(self) -> dict[str, Any]:
@@ -227,6 +234,7 @@ class SuiteConfig(Conditions, _Head):
             "n_steps": self.n_steps,
             "n_steps_per_epoch": self.n_steps_per_epoch,
             "evaluation": recorded(self.evaluation) if self.evaluation else None,
+            **({"online": recorded(self.online)} if self.online else {}),
             "best": self.checkpoint.best,
             "seeds": list(self.seeds),
             "seeds_per_trial": self.seeds_per_trial,

@@ -180,6 +180,28 @@ class Tables:
         notes = tuple(f"{d} is missing: {why.strip().rstrip('.')}." for d, why in bench.missing.items())
         return Table("scores", "Nothing has been evaluated yet", "Dataset", self._heads(bench.labels), rows, notes)
 
+    # ---- from offline to online
+
+    @cached_property
+    def finetuned(self) -> list[Table]:
+        """Scores where offline steps ended and at the last evaluation, a table for each protocol and unit with such runs."""
+        return [self._finetuned(group) for group in self.groups if any(cell.pretrained for cell in group.cells)]
+
+    def _finetuned(self, group: Group) -> Table:
+        rows: list[tuple[Head, tuple[Entry, ...]]] = []
+        for cell in group.cells:
+            before, after = cell.before_acting, cell.final
+            both = [after[seed] - value for seed, value in before.items()]
+            places = 1 if group.is_normalized else decimals([*before.values(), *after.values()])
+            entries = [
+                _mean(before, places, f"at step {cell.pretrained:,}" if cell.pretrained else "acted from the beginning"),
+                _mean(after, places, f"at step {cell.protocol.n_steps:,}"),
+                _mean(dict(enumerate(both)), places, ""),
+            ]
+            rows.append((Head(f"{cell.label} on {cell.dataset}", self.styles.get(cell.label)), tuple(entries)))
+        caption = f"{_capital(group.unit)} before and after learning online: mean ± standard error over seeds"
+        return Table("online", caption, "Algorithm and dataset", tuple(map(Head, ("Before", "After", "Gain"))), tuple(rows))
+
     # ---- over datasets
 
     @cached_property
@@ -276,7 +298,7 @@ class Tables:
 
     @property
     def all(self) -> list[Table]:
-        return [*self.scores, *self.aggregates, *self.improvements, *self.gaps, *self.published]
+        return [*self.scores, *self.finetuned, *self.aggregates, *self.improvements, *self.gaps, *self.published]
 
     # ---- parts
 
@@ -338,6 +360,11 @@ def _warm_ups(group: Group) -> tuple[str, ...]:
         for cell, counted, left_out in found
     ]
     return tuple(dict.fromkeys(said))
+
+
+def _mean(values: Mapping[int, float], places: int, below: str) -> Entry:
+    text = mean_text(summarise(list(values.values())), places) if values else NONE
+    return Entry(text, (below,) if below else (), quiet=not values)
 
 
 def _theirs(one: Published) -> Entry:

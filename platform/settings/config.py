@@ -254,6 +254,7 @@ class ExperimentConfig(Conditions, _Subject):
         self._check_dataset()
         _ = self.sample  # whose settings are checked
         kind_of(self.algorithm.name).check(self)
+        self._check_pretraining()
         if self.is_online and self.resources.gpu == "auto":
             raise ConfigError(f"resources.gpu is auto, which is for what learns from data: {self.algorithm.name} needs a number.")
         if self.resources.gpu != "auto" and self.resources.gpu > 1:
@@ -294,6 +295,19 @@ class ExperimentConfig(Conditions, _Subject):
             raise ConfigError(f"there is no place for {self.algorithm.name} to learn in: say evaluation=ENVIRONMENT, or a dataset.")
         if self.dataset is None and self.evaluation is not None and self.evaluation.holdout:
             raise ConfigError(f"evaluation.holdout is {self.evaluation.holdout}, a share of a dataset's episodes: there is none.")
+
+    def _check_pretraining(self) -> None:
+        if self.online is None or not self.online.pretrain:
+            return
+        said, name = f"online.pretrain is {self.online.pretrain}", self.algorithm.name
+        if self.dataset is None:
+            raise ConfigError(f"{said}, gradient steps on a dataset: there is none.")
+        if is_online(name):
+            raise ConfigError(f"{said}, and {name} learns from what its own policy just did: leave it out.")
+        if self.online.pretrain % self.n_steps_per_epoch:
+            raise ConfigError(f"{said}; it must be a multiple of n_steps_per_epoch, which is {self.n_steps_per_epoch}.")
+        if self.online.pretrain >= self.n_steps:
+            raise ConfigError(f"{said} of {self.n_steps} gradient steps in all, n_steps: none would be left to learn online.")
 
     @cached_property
     def sample(self) -> Algorithm:
@@ -361,7 +375,7 @@ class ExperimentConfig(Conditions, _Subject):
             "n_steps": self.n_steps,
             "n_steps_per_epoch": self.n_steps_per_epoch,
             "evaluation": recorded(self.evaluation) if self.evaluation else None,
-            **({"online": self.online.model_dump(mode="json")} if self.online else {}),
+            **({"online": recorded(self.online)} if self.online else {}),
             "best": self.checkpoint.best,
         }
 

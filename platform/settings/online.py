@@ -19,6 +19,7 @@ class OnlineConfig(Alternation):
         None, "what replaces or disturbs the policy's actions: a name, or {name: …, …}; null: by the algorithm"
     )
 
+    pretrain: int = setting(0, "gradient steps on the dataset alone before it acts, part of n_steps", since="0.2", ge=0)
     actors: int | None = setting(
         None, "processes of Ray in which the environments are stepped while the trial learns, each with its share of them", gt=0
     )
@@ -27,4 +28,4 @@ class OnlineConfig(Alternation):
     def arguments(self) -> dict[str, Any]:
         """Return an online run's arguments: defaults are left out, for some algorithms do not take them."""
         told = {name: value for name, value in self if value != type(self).model_fields[name].default}
-        return {name: value for name, value in told.items() if not name.startswith("actor")}
+        return {name: value for name, value in told.items() if name != "pretrain" and not name.startswith("actor")}

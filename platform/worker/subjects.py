@@ -80,6 +80,8 @@ def check_data(
     if place is None or kind.members(algorithm, [algorithm.seed], dataset, place) is not None:
         kind.check_data(algorithm, dataset, place)
     else:
+        if online is not None and online.pretrain:
+            kind.check_data(algorithm, dataset, None)
         _member(algorithm, place, dataset, online).run.close()
 
 

@@ -180,6 +180,24 @@ def test_settings_of_a_dataset_are_every_algorithms_that_says_nothing_else() -> 
     assert [cell.config.algorithm.settings.get("action_scaler", "") for cell in config.cells()] == ["min_max", None]
 
 
+def test_an_algorithm_may_act_otherwise_than_its_suite() -> None:
+    config = suite("offline-to-online", online={"pretrain": 50_000, "n_envs": 4})
+    found = {cell.label: cell.config.online for cell in config.cells()}
+    assert [(label, one.pretrain, one.n_envs) for label, one in found.items() if one is not None] == [
+        ("RLPD", 0, 4),
+        ("CalQL", 50_000, 4),
+        ("FQL", 50_000, 4),
+        ("IQL", 50_000, 4),
+    ]
+    assert [cell.config.online for cell in suite("micro").cells()] == [None] * 3
+    plain = suite("micro", online=2, algorithms=["IQL", {"name": "AWAC", "online": None}, {"name": "BC", "online": 3}])
+    assert [cell.config.online and cell.config.online.n_envs for cell in plain.cells()] == [2, None, 3]
+    again = SuiteConfig.checked(json.loads(config.model_dump_json()), title="benchmark")
+    assert again.cells() == config.cells()
+    assert config.protocol()["online"]["pretrain"] == 50_000
+    assert "online" not in suite("micro").protocol()
+
+
 def test_an_algorithm_may_be_for_some_datasets_only() -> None:
     config = suite("gate")
     assert {cell.dataset: cell.label for cell in config.cells()} == {"d3ray/cartpole-replay": "DQN", "d3ray/pendulum-replay": "TD3"}
@@ -260,6 +278,11 @@ def test_labels_tasks_and_patterns() -> None:
             "micro",
             {"evaluation": {"every": 150}},
             "evaluation.every is 150; it must be a multiple of n_steps_per_epoch, which is 100.",
+        ),
+        (
+            "micro",
+            {"online": {"pretrain": 150}},
+            "online.pretrain is 150; it must be a multiple of n_steps_per_epoch, which is 100",
         ),
         ("micro", {"n_stepss": 1}, "has no setting 'n_stepss'; did you mean 'n_steps'?"),
     ],

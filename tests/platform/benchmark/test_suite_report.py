@@ -26,7 +26,7 @@ from d3ray.platform.report import charts, series
 from d3ray.platform.tracking.runs import Tracking
 
 from ..report.test_report_seen import CHROMIUM, browse
-from .fake_benchmark import HOPPER, MACHINE, PENDULUM, VERSIONS, WALKER, read, write_benchmark
+from .fake_benchmark import CUBE, HOPPER, MACHINE, PENDULUM, VERSIONS, WALKER, read, write_benchmark
 
 V4 = "D4RL-normalised return in gymnasium v4"
 CELLS = {
@@ -248,6 +248,19 @@ def test_the_data_stands_beside_the_algorithms_and_is_never_the_best(tracking: T
     assert own == {HOPPER: pytest.approx(90.0), PENDULUM: -100.0}
     assert "mean return of its episodes 2,909;" in made["report.html"].decode()
     assert made[CURVES] != compose(read(tracking, CELLS, suite="unanchored"))[CURVES]  # a dashed line
+
+
+def test_what_was_gained_online_stands_beside_what_was_learned_offline(tracking: Tracking) -> None:
+    cells = {(CUBE, "IQL"): {0: [5.0, 10.0, 90.0], 1: [5.0, 30.0, 70.0]}, (CUBE, "RLPD"): {0: [0.0, 20.0, 40.0]}}
+    bench = read(tracking, cells, suite="finetuned", n_evaluations=3, params={"IQL": {"online.pretrain": "1000"}})
+    (table,) = of(bench).finetuned
+    found = {row.text.partition(" ")[0]: [(one.text, one.below) for one in entries] for row, entries in table.rows}
+    assert found["IQL"] == [("20.0 ± 10.0", ("at step 1,000",)), ("80.0 ± 10.0", ("at step 1,500",)), ("60.0 ± 20.0", ())]
+    assert found["RLPD"] == [("–", ("acted from the beginning",)), ("40.0", ("at step 1,500",)), ("–", ())]
+    made = compose(bench)
+    assert "before and after learning online" in made["report.html"].decode()
+    assert "before and after learning online" in made["report.md"].decode()
+    assert of(read(tracking, cells, suite="offline", n_evaluations=3)).finetuned == []
 
 
 def test_a_report_with_no_whole_curve_and_one_of_a_warm_up_alone_are_made(tracking: Tracking) -> None:

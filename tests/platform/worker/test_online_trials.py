@@ -96,6 +96,35 @@ def test_a_dataset_is_drawn_from_beside_what_it_does(pendulum: str) -> None:
     same(weights(run.one(0)), weights(alone))
 
 
+def test_pretrained_it_is_fit_and_then_fit_online(pendulum: str) -> None:
+    run = trained(trial({"name": "SAC", **SAC_}, pendulum, online={"mixture": 0.25, "pretrain": 12}))
+    dataset = Dataset.open(pendulum)
+    alone = SAC(**SAC_, seed=0, device="cpu").fit(dataset, 12, 6)
+    alone.fit_online("Pendulum-v1", dataset=dataset, mixture=0.25, n_steps=12, n_steps_per_epoch=6)
+    same(weights(run.one(0)), weights(alone))
+    assert run.last[0]["train/environment_steps"] == 20  # a batch of eight, then one for each of the twelve gradient steps
+
+
+@pytest.mark.parametrize("seeds", [(0,), (3, 1)])
+@pytest.mark.parametrize("done", [1, 2, 3])
+def test_pretrained_it_goes_on_bit_for_bit(pendulum: str, seeds: tuple[int, ...], done: int) -> None:
+    """From within its offline steps, from their end, and from within those that follow."""
+    settings: dict[str, Any] = {"algorithm": {"name": "SAC", **SAC_}, "place": pendulum, "seeds": seeds}
+    settings["online"] = {"pretrain": 12}
+    whole = trained(trial(**settings))
+    first = trial(**settings)
+    for _ in range(done):
+        first.epoch()
+    kept = first.state()
+    first.close()
+    second = trial(**settings)
+    second.load(*kept, own=True)
+    assert second.step == 6 * done
+    trained(second)
+    for seed in seeds:
+        same(weights(second.one(seed)), weights(whole.one(seed)))
+
+
 def test_rollouts_in_a_model_that_was_given_begin_where_it_has_been(tmp_path: Path) -> None:
     data = Dataset.open("d3ray/pendulum-replay")
     model = ProbabilisticEnsemble(encoder={"name": "vector", **SMALL}, n_members=2, n_elites=2, seed=5, device="cpu")
@@ -162,6 +191,10 @@ def test_seeds_in_turn_are_what_each_is_alone() -> None:
         ({"algorithm": "rllib/PPO", "evaluation": "CartPole-v1", "online": 2}, "online is for d3ray's own algorithms"),
         ({"algorithm": "PPO", "evaluation": "CartPole-v1", "resources": {"gpu": "auto"}}, "resources.gpu is auto"),
         ({"algorithm": "PPO", "evaluation": "CartPole-v1", "online": 0}, "online.n_envs is 0"),
+        ({"algorithm": "DQN", "evaluation": "CartPole-v1", "online": {"pretrain": 5}}, "pretrain is 5.*there is none"),
+        ({"algorithm": "PPO", "dataset": "x", "online": {"pretrain": 10_000}}, "pretrain is 10000, and PPO learns from what"),
+        ({"algorithm": "DQN", "dataset": "x", "online": {"pretrain": 5}}, "a multiple of n_steps_per_epoch, which is 10000"),
+        ({"algorithm": "DQN", "dataset": "x", "online": {"pretrain": 500_000}}, "none would be left to learn online"),
         ({"algorithm": "PPO", "evaluation": "CartPole-v1", "online": {"explore": "x"}}, "did you mean 'explorer'"),
     ],
 )
