@@ -12,6 +12,7 @@ from ...data.formats.registry import FORMATS
 from ...data.spec import Environment
 from ..command.base import JobConfig, Result, option
 from ..command.console import note, progress
+from .of_file import say
 
 if TYPE_CHECKING:
     from ...data.dataset import Dataset
@@ -94,8 +95,7 @@ def run(config: IngestConfig) -> IngestResult:
         parallel=config.parallel,
         progress=progress,
     )
-    for sentence in [*done.notes, *(f"Warning: {warning}" for warning in done.warnings)]:
-        note(sentence)
+    say(done)
     if _COST.search(column := config.rename.get("reward", "")):
         turned = f"d3ray derive {config.target} {config.target}-turned reward=-reward"
         note(f"More of {column!r} is taken for better, as of any reward. Where less is: {turned}")

@@ -13,6 +13,7 @@ from ...platform.words import count, resume_command, value_text
 from ...platform.yaml_text import to_text
 from ..command.base import Result
 from ..command.planning import PlannableConfig, PlanResult, planned
+from ..data.of_file import with_dataset_of_file
 from ..views.columns import NONE, aligned, cell, interval_text, number
 from ..views.live_view import live_experiment
 
@@ -50,6 +51,7 @@ def run(config: SweepConfig) -> SweepResult | PlanResult:
     """
     from ...platform.sweep.run import run_sweep, sweep_work
 
+    config = with_dataset_of_file(config)
     if config.plan:
         work = sweep_work(config)
         at_most = "" if config.scheduler.name in ("none", "pbt") else f"{config.scheduler.name} stops configurations early"

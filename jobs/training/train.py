@@ -11,6 +11,7 @@ from ...platform.settings.config import ExperimentConfig
 from ...platform.words import resume_command
 from ..command.base import Result
 from ..command.planning import PlannableConfig, PlanResult, planned
+from ..data.of_file import with_dataset_of_file
 from ..views.live_view import live_experiment
 from ..views.view_text import losses_words
 
@@ -48,6 +49,7 @@ def run(config: TrainConfig) -> TrainResult | PlanResult:
     """
     from ...platform.experiment.run import run_experiment, train_work
 
+    config = with_dataset_of_file(config)
     if config.plan:
         return planned(train_work(config), config)
     with live_experiment(config.storage_place, config.experiment) as on_progress:

@@ -223,7 +223,7 @@ class _Subject(Config):
 
     name: str | None = setting(None, "the experiment's name, also its folder's and its model's; null: ALGORITHM-DATASET")
     dataset: str | None = Field(
-        description="dataset folder, URI or catalog name; null to learn in an environment alone, see online",
+        description="dataset folder, file of logs, URI or catalog name; null to learn in an environment alone, see online",
         json_schema_extra={"operand": True, "example": "d3ray/cartpole-replay"},
     )
     algorithm: AlgorithmChoice = Field(
