@@ -39,6 +39,7 @@ from d3ray.algos.registry import make_algorithm
 from d3ray.algos.wants import Stretches, Transitions
 from d3ray.data.batch import Batch, Sequences
 from d3ray.data.operations.goals import GOAL, SEEN
+from d3ray.data.sampling.returns import WINDOW
 
 GAMMA, BOUND, BATCH = 0.99, 1e-5, 32
 AHEAD = 4  # steps that AWR's returns look ahead
@@ -199,6 +200,8 @@ def ours(case: Case, arrays: Path) -> Arrays:
         columns["following"] = columns["next_action"]
     if isinstance(wanted, Transitions) and wanted.ahead:
         columns |= ahead(sizes[0], columns["terminated"])
+    if isinstance(wanted, Transitions) and WINDOW in wanted.extra:
+        columns |= window(algorithm.config_.td_steps, sizes[1], columns["terminated"])
     if algorithm.goal_conditioned:
         columns |= goals(sizes[0])
     columns = {name: column.astype(case.dtype) if column.dtype == np.float32 else column for name, column in columns.items()}
@@ -247,6 +250,16 @@ def goals(observation: int) -> Arrays:
     return {name: rng.standard_normal((BATCH, observation), np.float32) for name in (GOAL, *ACTORS)}
 
 
+def window(steps: int, action: int | None, terminated: np.ndarray) -> Arrays:
+    """The actions of so many steps, of which a cut episode has only the first; a terminated one has them all."""
+    rng = np.random.default_rng(10)
+    left = np.where(terminated > 0, steps, rng.integers(1, steps + 1, BATCH))
+    return {
+        WINDOW: rng.uniform(-1, 1, (BATCH, steps, action)).astype(np.float32),
+        "window_mask": (np.arange(steps) < left[:, None]).astype(np.float32),
+    }
+
+
 def stretches(observation: int, action: int | None) -> Arrays:
     """Stretches of noise; with continuous actions padded in front."""
     rng, lengths = np.random.default_rng(7), T - np.arange(BATCH) % T
@@ -289,6 +302,7 @@ def as_batch(columns: Arrays) -> Batch:
     if "following" in tensors:
         extra["following"] = tensors.pop("following")
     extra |= {name.replace("_", "/", 1): tensors.pop(name) for name in list(tensors) if name.startswith("ahead_")}
+    extra |= {name: tensors.pop(name) for name in (WINDOW, "window_mask") if name in tensors}
     if GOAL in tensors:
         goal = tensors.pop(GOAL)
         extra |= {name: tensors.pop(name) for name in ACTORS}

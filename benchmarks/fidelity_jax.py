@@ -89,16 +89,17 @@ def noise_error(nets: Nets, batch: Any, drawn: Arrays, loss: str, steps: int) ->
 
 
 def matching(nets: Nets, batch: Any, drawn: Arrays) -> Any:
+    """|v - (a - z)|² of each entry, [B, A]."""
     noise, t = drawn["flow_loss/noise"], drawn["flow_loss/time"]
     velocity = nets("flow", batch.observation, (1 - t) * noise + t * batch.action, t)
-    return jnp.square(velocity - (batch.action - noise)).mean()
+    return jnp.square(velocity - (batch.action - noise))
 
 
 # ---- losses: of networks that are trained, and of networks as the last stage left them
 
 
 def fbc(trained: Nets, kept: Nets, batch: Any, drawn: Arrays, h: Any) -> Losses:
-    return {"flow": matching(trained, batch, drawn)}
+    return {"flow": matching(trained, batch, drawn).mean()}
 
 
 def fql(trained: Nets, kept: Nets, batch: Any, drawn: Arrays, h: Any) -> Losses:
@@ -106,15 +107,42 @@ def fql(trained: Nets, kept: Nets, batch: Any, drawn: Arrays, h: Any) -> Losses:
     following = kept.values(batch.next_observation, next_action, kind="target")
     following = following.min(0) if h.target_value == "min" else following.mean(0)
     goal = batch.reward + GAMMA * (1 - batch.terminated) * following
+    return {
+        "critic": jnp.square(trained.values(batch.observation, batch.action) - goal).mean(),
+        "flow": matching(trained, batch, drawn).mean(),
+        **distilled(trained, kept, batch, drawn, h),
+    }
+
+
+def distilled(trained: Nets, kept: Nets, batch: Any, drawn: Arrays, h: Any) -> Losses:
     noise = drawn["actor_loss/action"]
     action = trained("policy", batch.observation, noise)
     value = kept.values(batch.observation, jnp.clip(action, -1, 1)).mean(0)
     share = jax.lax.stop_gradient(1 / jnp.abs(value).mean()) if h.normalize_q else 1.0
     return {
-        "critic": jnp.square(trained.values(batch.observation, batch.action) - goal).mean(),
-        "flow": matching(trained, batch, drawn),
         "distillation": h.alpha * jnp.square(action - kept.flow(batch.observation, noise, h.flow_steps)).mean(),
         "q": -share * value.mean(),
+    }
+
+
+def qc(trained: Nets, kept: Nets, batch: Any, drawn: Arrays, h: Any) -> Losses:
+    """An action is a chunk of them; losses count what an episode has of it."""
+    n_samples, length, size = batch.window_action.shape
+    batch = SimpleNamespace(**{**vars(batch), "action": batch.window_action.reshape(n_samples, -1)})
+    noise = drawn["next_action/next action"]
+    if h.actor == "distilled":
+        chunk = jnp.clip(kept("policy", batch.next_observation, noise), -1, 1)
+    else:
+        seen = jnp.repeat(batch.next_observation, noise.shape[1], 0)
+        chunks = kept.flow(seen, noise.reshape(len(seen), -1), h.flow_steps)
+        best = kept.values(seen, chunks).mean(0).reshape(noise.shape[:2]).argmax(1)
+        chunk = chunks.reshape(noise.shape)[jnp.arange(n_samples), best]
+    goal = batch.reward + GAMMA * (1 - batch.terminated) * kept.values(batch.next_observation, chunk, kind="target").mean(0)
+    errors = matching(trained, batch, drawn).reshape(n_samples, length, size)
+    return {
+        "critic": (jnp.square(trained.values(batch.observation, batch.action) - goal) * batch.window_mask[:, -1]).mean(),
+        "flow": (errors * batch.window_mask[..., None]).mean(),
+        **(distilled(trained, kept, batch, drawn, h) if h.actor == "distilled" else {}),
     }
 
 
@@ -130,7 +158,7 @@ def critics_of_data(trained: Nets, kept: Nets, batch: Any, drawn: Arrays, h: Any
 
 def ifql(*given: Any) -> Losses:
     trained, _, batch, drawn, _ = given
-    return value_of_data(*given) | critics_of_data(*given) | {"flow": matching(trained, batch, drawn)}
+    return value_of_data(*given) | critics_of_data(*given) | {"flow": matching(trained, batch, drawn).mean()}
 
 
 def idql_diffusion(trained: Nets, kept: Nets, batch: Any, drawn: Arrays, h: Any) -> Losses:
@@ -161,6 +189,7 @@ LOSSES: dict[str, tuple[Stage, ...]] = {  # by name, stage after stage
     "FBC": (fbc,),
     "FQL": (fql,),
     "IFQL": (ifql,),
+    "QC": (qc,),
     "IDQL": (idql_diffusion, value_of_data, critics_of_data),
     "DiffusionQL": (dql_critics, dql_policy),
     **{name: (losses,) for name, losses in GOAL_LOSSES.items()},
