@@ -52,6 +52,12 @@ def test_losses_stand_where_nothing_was_evaluated() -> None:
     assert told.made.splitlines()[1] == "  seed 0: finished at step 20  critic_loss 0.25, actor_loss -1.500"
 
 
+def test_the_share_of_tasks_that_were_solved_stands_beside_the_return() -> None:
+    metrics = {"evaluation/return": -120.0, "evaluation/success": 0.45}
+    told = describe(results("FINISHED", seed(0, "FINISHED", final=True).model_copy(update={"metrics": metrics})))
+    assert told.made.splitlines()[1] == "  seed 0: finished at step 20  return -120  success 45 %"
+
+
 @pytest.mark.usefixtures("local_ray")
 def test_a_file_of_logs_is_trained_on_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rng, logs = np.random.default_rng(5), tmp_path / "press.csv"
