@@ -191,12 +191,17 @@ class Tables:
         rows: list[tuple[Head, tuple[Entry, ...]]] = []
         for cell in group.cells:
             before, after = cell.before_acting, cell.final
-            both = [after[seed] - value for seed, value in before.items()]
+            gain = {seed: after[seed] - value for seed, value in before.items()}
+            where = (
+                f"{'at' if before else 'not evaluated at'} step {cell.pretrained:,}"
+                if cell.pretrained
+                else "acted from the beginning"
+            )
             places = 1 if group.is_normalized else decimals([*before.values(), *after.values()])
             entries = [
-                _mean(before, places, f"at step {cell.pretrained:,}" if cell.pretrained else "acted from the beginning"),
+                _mean(before, places, where),
                 _mean(after, places, f"at step {cell.protocol.n_steps:,}"),
-                _mean(dict(enumerate(both)), places, ""),
+                _mean(gain, places, ""),
             ]
             rows.append((Head(f"{cell.label} on {cell.dataset}", self.styles.get(cell.label)), tuple(entries)))
         caption = f"{_capital(group.unit)} before and after learning online: mean ± standard error over seeds"

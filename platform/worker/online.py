@@ -61,7 +61,7 @@ class OnlineMember:
         end = self.step + n_steps
         if self._dataset is not None and self._acts_later:
             yield from self.trained.fitter(self._dataset, min(end, self._pretrain) - self.step, n_steps_per_epoch, evaluators)
-        if self.step < end and not self._acts_later:  # which a run that diverged does not come to
+        if self.step < end and not self._acts_later:  # else it was stopped before
             yield from self.run.epochs(end - self.step, n_steps_per_epoch, evaluators)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -109,8 +109,11 @@ def test_pretrained_it_is_fit_and_then_fit_online(pendulum: str) -> None:
 @pytest.mark.parametrize("done", [1, 2, 3])
 def test_pretrained_it_goes_on_bit_for_bit(pendulum: str, seeds: tuple[int, ...], done: int) -> None:
     """From within its offline steps, from their end, and from within those that follow."""
-    settings: dict[str, Any] = {"algorithm": {"name": "SAC", **SAC_}, "place": pendulum, "seeds": seeds}
-    settings["online"] = {"pretrain": 12}
+    goes_on({"algorithm": {"name": "SAC", **SAC_}, "place": pendulum, "seeds": seeds, "online": {"pretrain": 12}}, done)
+
+
+def goes_on(settings: dict[str, Any], done: int) -> None:
+    """A trial that is begun anew after so many of its epochs comes to what an undisturbed one does."""
     whole = trained(trial(**settings))
     first = trial(**settings)
     for _ in range(done):
@@ -121,7 +124,7 @@ def test_pretrained_it_goes_on_bit_for_bit(pendulum: str, seeds: tuple[int, ...]
     second.load(*kept, own=True)
     assert second.step == 6 * done
     trained(second)
-    for seed in seeds:
+    for seed in settings.get("seeds", (0,)):
         same(weights(second.one(seed)), weights(whole.one(seed)))
 
 
@@ -162,18 +165,7 @@ def test_rollouts_in_a_model_that_was_given_begin_where_it_has_been(tmp_path: Pa
 )
 def test_it_goes_on_bit_for_bit(settings: dict[str, Any], done: int) -> None:
     """Six gradient steps end in the middle of a rollout, whose order is gone through twice."""
-    whole = trained(trial(**settings))
-    first = trial(**settings)
-    for _ in range(done):
-        first.epoch()
-    kept = first.state()
-    first.close()
-    second = trial(**settings)
-    second.load(*kept, own=True)
-    assert second.step == 6 * done
-    trained(second)
-    for seed in settings.get("seeds", (0,)):
-        same(weights(second.one(seed)), weights(whole.one(seed)))
+    goes_on(settings, done)
 
 
 def test_seeds_in_turn_are_what_each_is_alone() -> None:
