@@ -1,0 +1,33 @@
+"""How far what is seen lies from what was seen before."""
+
+from __future__ import annotations
+
+import numpy as np
+
+_AT_ONCE = 1 << 22  # distances that are held at once
+
+
+class Nearest:
+    """Distances to the nearest of some observations, in units of each entry's standard deviation among them.
+
+    Entries that are constant there count in their own units.
+
+    Args:
+        seen: [N, D], N at least 1.
+    """
+
+    def __init__(self, seen: np.ndarray) -> None:
+        self.mean, spread = seen.mean(0), seen.std(0)
+        self.scale = np.where(spread > 0, spread, 1.0)
+        self.points = ((seen - self.mean) / self.scale).astype(np.float32)
+        self._squares = (self.points**2).sum(1)
+
+    def __call__(self, seen: np.ndarray) -> np.ndarray:
+        """Return the Euclidean distance of each row to the nearest point, over the square root of D: [B, D] to [B] float64."""
+        rows = ((seen - self.mean) / self.scale).astype(np.float32)
+        found, step = np.empty(len(rows)), max(1, _AT_ONCE // len(self.points))
+        for begin in range(0, len(rows), step):
+            some = rows[begin : begin + step]
+            nearest = (self._squares - 2 * (some @ self.points.T)).argmin(1)
+            found[begin : begin + step] = np.linalg.norm(some - self.points[nearest], axis=1)
+        return found / np.sqrt(max(1, rows.shape[1]))
