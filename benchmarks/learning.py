@@ -31,7 +31,7 @@ from typing import Any
 
 from filelock import FileLock
 from significance import below, difference, holm, interval
-from tasks import PLAYED, at_random, for_peer, open_dataset
+from tasks import MADE, PLAYED, at_random, for_peer, open_dataset
 from workers import RESULTS, Worker, machine, page, table, today, told
 
 from d3ray.algos.environments.evaluate import episode_seeds
@@ -50,7 +50,8 @@ class Study:
     Attributes:
         name: of its cells.
         data: file below the folder of recorded data; None: it learns online.
-        environment: gymnasium id to evaluate in, and to learn in where there is no data.
+        environment: gymnasium id to evaluate in, and to learn in where there is no data; "data": the data's own, of goals its five
+            tasks in turn.
         algorithm: name, preset and settings of ours.
         peer: name and settings of the peer's; None: it is not run.
         n_steps: gradient steps.
@@ -65,6 +66,7 @@ class Study:
         online: arguments of `fit_online`.
         rival: the peer.
         counts: which score is held against `at_least`: of the "last" evaluation, or the "best".
+        scored: what of an evaluation is the score: its mean "return", or its "success", the share of tasks solved in percent.
         stacked: whether seeds of ours that are missing are trained as one stack, where there are data.
     """
 
@@ -85,11 +87,12 @@ class Study:
     rival: str = "d3rlpy"
     stacked: bool = False
     counts: str = "last"
+    scored: str = "return"
 
     @property
     def is_played(self) -> bool:
-        """Whether what it learns from is played here, so that no folder of recorded data is needed."""
-        return self.data is None or self.data in PLAYED or self.data.startswith("random/")
+        """Whether what it learns from is played here, or has a recipe, so that no folder of recorded data is needed."""
+        return self.data is None or self.data in PLAYED or self.data.startswith(("random/", MADE))
 
     def sides(self) -> list[str]:
         return ["d3ray", self.rival] if self.peer else ["d3ray"]
@@ -198,7 +201,7 @@ def run(cells: list[Cell], data: Path, worker: Worker, folder: Path) -> list[dic
     about = {**returned, "versions": worker("versions"), "threads": worker.threads, "cpu": machine()["cpu"]}
     made: list[dict[str, Any]] = []
     for seed, one in zip(seeds, found, strict=True):
-        returns = [evaluation["return"] for evaluation in one["evaluations"]]
+        returns = [evaluation[study.scored] for evaluation in one["evaluations"]]
         named = {"study": study.name, "side": side, "seed": seed, "protocol": protocol(study, side)}
         made.append({**named, "last": returns[-1], "best": max(returns), **one, **about, "date": today()})
         keep(made[-1])
@@ -243,6 +246,8 @@ def within(mean: float, half: float) -> str:
 
 def nothing_learned(study: Study) -> str:
     """What random actions return in its evaluation."""
+    if study.environment == "data":
+        return ""
     return f"{at_random(study.environment, study.episodes, EVALUATION_SEED):,.1f}"
 
 
@@ -272,7 +277,7 @@ def score_rows() -> list[list[str]]:
         for side in study.sides():
             if cells := [c for seed in range(study.seeds) if (c := finished(study, side, seed))]:
                 last, best = ([cell[key] for cell in cells] for key in ("last", "best"))
-                of_data = f"{cells[0]['data_return']:,.1f}" if study.data else ""
+                of_data = f"{cells[0]['data_return']:,.1f}" if study.data and study.scored == "return" else ""
                 row = [study.name, side, listed(last), within(*interval(last)), listed(best), of_data]
                 rows.append([*row, nothing_learned(study), asked(study, side, cells)])
     return rows
@@ -358,7 +363,7 @@ def go(cells: list[Cell], threads: int) -> None:
             except RuntimeError as error:
                 sys.exit(f"{error}\n{log.read_text()[-2_000:]}")
             for cell in found:
-                curve = listed([one["return"] for one in cell["evaluations"]])
+                curve = listed([one[STUDIES[cell["study"]].scored] for one in cell["evaluations"]])
                 print(f"{cell['study']} {cell['side']} seed {cell['seed']}: {curve} ({cell['seconds']:.0f} s)", flush=True)
 
 

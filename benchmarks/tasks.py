@@ -68,11 +68,14 @@ def _noise(n: int, size: int, action: int | None, lengths: tuple[int, int], seed
 
 # ---- datasets by the names that studies give them
 
+MADE = "d3ray-ogbench/"  # before names of datasets that `d3ray make` makes
+
 
 @cache
 def open_dataset(path: str) -> Dataset:
     """A dataset folder, a file of a known format, one of CS285's pickles, or what is played by random actions: ".../random/ENV".
 
+    ".../d3ray-ogbench/NAME" is what `d3ray make d3ray-ogbench/NAME` has made;
     "…/half-random" is CartPole with half of the actions random, `half_random`, and "…/t-maze" the T-maze, `t_maze_data`;
     "…/pendulum_small" has every seventh episode of "…/pendulum_replay.h5".
     """
@@ -86,8 +89,8 @@ def open_dataset(path: str) -> Dataset:
         return collect(place.name, n_steps=100_000, n_envs=10)
     if place.name in PLAYED:
         return PLAYED[place.name]()
-    if place.is_dir():
-        return Dataset.open(path)
+    if place.is_dir() or f"{place.parent.name}/" == MADE:
+        return Dataset.open(path if place.is_dir() else MADE + place.name)
     if place.suffix != ".pkl":
         imported = read(path)
         return Dataset.from_steps(imported.steps, name=place.stem, spec=imported.spec, environment=imported.environment)
