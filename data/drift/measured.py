@@ -60,7 +60,7 @@ def some_episodes(n: int, most: int, *address: str) -> np.ndarray:
 
 
 def measured(data: Recording, episodes: np.ndarray, most_steps: int) -> Measured:
-    """Measure episodes of a dataset by steps at even distances, the first included: `most_steps` or so in all, one each at least."""
+    """Measure episodes of a dataset by steps at even distances, the first included: about `most_steps` in all, one each."""
     each = max(1, most_steps // max(1, len(episodes)))
     steps, begin = data.episodes.steps[episodes], data.episodes.first_row[episodes]
     at = [np.unique(np.linspace(0, n - 1, min(each, int(n))).astype(np.int64)) for n in steps]
