@@ -30,7 +30,7 @@ from d3ray.algos.registry import algorithm_class
 from d3ray.data.dataset import Dataset
 
 SHARED_AT_LEAST = 1.5
-CPU_ONLY = ("trial",)
+CPU_ONLY = ("trial", "fql-jax")
 
 
 class Bench:
@@ -213,6 +213,21 @@ def pixels(bench: Bench, device: str) -> Iterator[list[Row]]:
         ]
 
 
+@contextmanager
+def beside_jax(bench: Bench, device: str) -> Iterator[list[Row]]:
+    """FQL beside a program of JAX with the same networks."""
+    ours, _, theirs = bench.hopper()
+    work = WORKS["fql-jax"]
+    one = "false" if bench.threads == 1 else "true"
+    own = {"XLA_FLAGS": f"--xla_cpu_multi_thread_eigen={one}", "JAX_PLATFORMS": "cpu"}
+    with bench.worker("ours.py") as a, Worker("fql_jax.py", bench.threads, bench.log, own) as b:
+        n, m = bench.amount(work.n), bench.amount(work.m)
+        a("set_up_fit", dataset=ours, algorithm=work.chosen(), device=device, warm=max(4, n // 8), seeds=1)
+        b("set_up_fit", dataset=theirs, batch_size=work.ours["batch_size"], hidden=work.hidden, warm=max(4, m // 8))
+        both = Side("d3ray", lambda: a("fit", n=n), n), Side("JAX", lambda: b("fit", n=m), m)
+        yield [Row(f"{work.named}, beside JAX: whole `fit`", "updates/s", *both, at_least=work.at_least)]
+
+
 def works() -> dict[str, Work]:
     """The rows of the file by name."""
     found: dict[str, dict[str, Any]] = {}
@@ -223,7 +238,7 @@ def works() -> dict[str, Work]:
 
 TOLD = told("speed.yaml")
 WORKS = works()
-OTHERS = {"draws": draws, "trial": trial, "pixels": pixels}
+OTHERS = {"draws": draws, "trial": trial, "pixels": pixels, "jax": beside_jax}
 
 
 # ---- the page

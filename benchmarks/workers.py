@@ -21,7 +21,7 @@ from typing import Any, Self
 HERE = Path(__file__).parent
 PEER = "D3RAY_PEER_PYTHON"  # names the peers' interpreter; without it, what `make peer` installed
 RESULTS = HERE / "results"
-PEER_SCRIPTS = ("d3rlpy_side.py", "pfrl_side.py", "fidelity_jax.py")
+PEER_SCRIPTS = ("d3rlpy_side.py", "pfrl_side.py", "fidelity_jax.py", "fql_jax.py")
 Task = Callable[..., Any]
 
 
