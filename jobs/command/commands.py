@@ -64,6 +64,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "policies.export:run",
         "a trained policy or model of the dynamics as ONNX, TorchScript, torch.export program or package.",
     ),
+    "watch": (
+        "policies.watch:run",
+        "what a served policy's log shows: traffic, drift, returns over time; exits with 3 where something is an alarm.",
+    ),
     "judge": ("policies.judge:run", "what policies would return, estimated from logs alone, with intervals and refusals."),
     "play": (
         "policies.play:run",

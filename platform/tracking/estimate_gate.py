@@ -18,13 +18,16 @@ from .registered import registry, tracking_uri
 TAG = "d3ray.estimate"
 
 
-def promote_by_estimate(name: str, *, tracking: str | None = None, storage: str = "./d3ray_results") -> Promotion:
+def promote_by_estimate(
+    name: str, *, tracking: str | None = None, storage: str = "./d3ray_results", move: bool = True
+) -> Promotion:
     """Makes the version that was judged best a model's champion, if it passes the gate; returns what came of it, and why.
 
     Args:
         name: Of the registered model.
         tracking: MLflow's tracking URI; None: MLFLOW_TRACKING_URI, else the database in `storage`.
         storage: A local results folder.
+        move: Whether it becomes the champion; else it is only said whether it would.
 
     Raises:
         ConfigError: there is no such model.
@@ -47,7 +50,7 @@ def promote_by_estimate(name: str, *, tracking: str | None = None, storage: str 
             return Promotion(passed=False, why=why, candidate=judged[best])
         returned = returns[best], "what the logs returned"
         noted = {"judgement": judged[best].source}
-        return decide(client, model, judged[best], None if champion is None else judged[champion], returned, noted)
+        return decide(client, model, judged[best], None if champion is None else judged[champion], returned, noted, move=move)
 
 
 def _newest(tags: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Evidence], dict[str, float]]:

@@ -32,9 +32,16 @@ _KEPT = 200  # versions of the history: a tag has 5,000 characters
 
 
 def decide(
-    client: Any, model: Any, candidate: Evidence, champion: Evidence | None, returned: tuple[float, str], noted: Mapping[str, Any]
+    client: Any,
+    model: Any,
+    candidate: Evidence,
+    champion: Evidence | None,
+    returned: tuple[float, str],
+    noted: Mapping[str, Any],
+    *,
+    move: bool = True,
 ) -> Promotion:
-    """Makes a version of a registered model its champion, where it passes.
+    """Makes a version of a registered model its champion, where it passes; unless `move`, only says whether it would.
 
     Args:
         client: MLflow's.
@@ -43,6 +50,7 @@ def decide(
         champion: The same of the present champion; None: there is none.
         returned: What the data returned, which a first champion has to be above, and what that is called.
         noted: Tags of the version beside those of the evidence.
+        move: Whether the alias moves.
     """
     above, what = returned if champion is None else (champion.lower, f"that of the champion, version {champion.version}")
     short = above - candidate.lower
@@ -59,8 +67,10 @@ def decide(
         why = f"{stays}{numbers}, is not above {what}, {above:.{digits}f}: {short:.{digits}f} short."
         return Promotion(passed=False, why=why, **told)
     gate = {name: getattr(candidate, name) for name in ("by", "mean", "lower", "level", "episodes", "ess")}
-    crown(client, model, candidate.version, champion and champion.version, {**gate, "above": above, **noted})
-    why = f"Version {candidate.version} of {model.name} is the champion: {numbers}, is above {what}, {above:.{digits}f}."
+    if move:
+        crown(client, model, candidate.version, champion and champion.version, {**gate, "above": above, **noted})
+    passes = "is the champion" if move else "passes"
+    why = f"Version {candidate.version} of {model.name} {passes}: {numbers}, is above {what}, {above:.{digits}f}."
     return Promotion(passed=True, why=why, **told)
 
 

@@ -38,6 +38,7 @@ def promote(
     episodes: int = 100,
     seed: int = 0,
     environment: Environment | None = None,
+    move: bool = True,
 ) -> Promotion:
     """Makes the candidate of a registered model its champion, if it passes the gate.
 
@@ -48,6 +49,7 @@ def promote(
         episodes: That each of the two plays.
         seed: Decides how they are reset.
         environment: None: the one that the candidate's package names.
+        move: Whether it becomes the champion; else it is only said whether it would.
 
     Raises:
         ConfigError: there is no such model, too few episodes, or no environment.
@@ -70,7 +72,7 @@ def promote(
     best = None if champion is None else _play(uri, name, champion, place, episodes, seed)[0]
     returned = float(tags.get("d3ray.data_return", "nan")), "the mean return of its data"
     with registry(uri) as client:
-        return decide(client, model, played, best, returned, {"seed": seed})
+        return decide(client, model, played, best, returned, {"seed": seed}, move=move)
 
 
 def _without_playing(client: Any, model: Any, candidate: str, champion: str | None, tags: Mapping[str, str]) -> Promotion | None:
