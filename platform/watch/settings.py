@@ -18,7 +18,7 @@ class AlarmSettings(Config):
     distance: float = setting(0.1, "drift: smallest change that counts, as a difference of cumulative shares", ge=0, le=1)
     groups: tuple[str, ...] = setting(
         ("first observation", "reward", "cost"),
-        "drift: columns that count, of first observation, observation, action, reward, cost, nearest; a new policy changes the others",
+        "drift: columns that count, of first observation, observation, action, reward, cost, nearest; policies change the others",
     )
     outside: float = setting(0.05, "share of steps with an entry beyond the reference's range", ge=0, le=1)
     returns: float | None = setting(None, "the newest episodes' mean return is below this, with its whole interval; null: none is")
