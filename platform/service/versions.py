@@ -200,7 +200,10 @@ def opened(source: str, *, tracking: str | None, storage: str, stacked: bool = F
         with registered_package(place, tracking, storage) if is_registered(place) else nullcontext(Path(place)) as folder:
             if not is_package(folder):
                 raise ConfigError(f"{source} is a model of the dynamics, which acts in no way: name a policy.")
-            policy, critic = read_package(folder), read_values(folder)
+            try:
+                policy, critic = read_package(folder), read_values(folder)
+            except StorageError as error:  # which names the folder that it was fetched to
+                raise StorageError(str(error).replace(str(folder), place)) from None
             fingerprint = hashlib.sha256((folder / "policy.onnx").read_bytes()).hexdigest()
     label = place.rpartition("/")[2] if is_registered(place) else fingerprint[:12]
     return Version(label, place, fingerprint, policy, stacked, critic)

@@ -21,6 +21,12 @@ def discrete(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
+def other(folder: Path) -> Path:
+    """The same spaces as the discrete one's, other networks."""
+    return write_policy("DQN", folder / "other", seed=5)
+
+
+@pytest.fixture(scope="session")
 def continuous(folder: Path) -> Path:
     """Three numbers within ± 1; with values."""
     return write_policy("TD3PlusBC", folder / "td3")

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import numpy as np
 import uvicorn
 
@@ -30,11 +32,27 @@ TOKEN = "a-token"
 def write_policy(name: str, folder: Path, *, seed: int = 0, dataset: Dataset | None = None, **settings: Any) -> Path:
     """Train an algorithm for two steps on tiny data of five numbers, and write its package."""
     cls = algorithm_class(name)
-    made = maker(cls, **settings)()
-    made.set_params(seed=seed)
+    made = maker(cls, **settings)(seed=seed)
     made.fit(dataset or data_for(maker(cls)), n_steps=2, n_steps_per_epoch=2)
     write_package(made, folder)
     return folder
+
+
+class Registry:
+    """A model registry in a database of its own, which `place` tells a service of."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.name, self.place = name, {"tracking": f"sqlite:///{folder}/mlflow.db"}
+        self.client = mlflow.MlflowClient(self.place["tracking"])
+        self.client.create_registered_model(name)
+        self.source = f"models:/{name}@champion"
+
+    def add(self, package: Path) -> str:
+        """Register a package, whatever is in it; its version."""
+        return str(self.client.create_model_version(self.name, str(package)).version)
+
+    def crown(self, version: str, alias: str = "champion") -> None:
+        self.client.set_registered_model_alias(self.name, alias, version)
 
 
 @dataclass
@@ -80,6 +98,14 @@ def serving(
             yield Client(address, token), service
         finally:
             service.close()
+
+
+def until(what: Callable[[], object], seconds: float = 60) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "it never was"
+        time.sleep(0.01)
 
 
 @contextmanager
