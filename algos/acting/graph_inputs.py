@@ -41,8 +41,14 @@ def numbers(
 
     They are standard normal, or uniform on (0, 1), and a function of the policy's seed, the name, the decision and i.
     """
-    key, rows = fold(fold(root_key(seed), "act"), name), list[np.ndarray]()
-    for row, decision in enumerate(decisions):
-        rng = np.random.Generator(np.random.Philox(key=fold(fold(key, int(decision)), row)))
+    key = fold(fold(root_key(seed), "act"), name)
+    return numbers_of([fold(fold(key, int(decision)), row) for row, decision in enumerate(decisions)], shape, distribution)
+
+
+def numbers_of(keys: Sequence[int], shape: tuple[int, ...], distribution: Literal["normal", "uniform"]) -> np.ndarray:
+    """Draw what follows from a key of each row alone: float32 [n, *shape]."""
+    rows = list[np.ndarray]()
+    for key in keys:
+        rng = np.random.Generator(np.random.Philox(key=key))
         rows.append(rng.standard_normal(shape) if distribution == "normal" else rng.uniform(_EDGE, 1 - _EDGE, shape))
     return np.stack(rows).astype(np.float32)

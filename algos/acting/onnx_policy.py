@@ -71,6 +71,27 @@ class RememberingOnnxPolicy(Remembering, OnnxPolicy):  # pyright: ignore[reportI
     run_graph = run
 
 
+class OnnxValues:
+    """What a policy's critics think of actions, through onnxruntime.
+
+    Args:
+        model: `values.onnx` of a package.
+        spec: The policy's spaces.
+        threads: Of onnxruntime.
+
+    Raises StorageError where onnxruntime cannot read it.
+    """
+
+    def __init__(self, model: bytes, spec: Spec, threads: int = 1) -> None:
+        self.spec = spec
+        self._session = session_of(model, threads, "the values' graph")
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Q(s, a) at inputs by name, in the graph's own types: of every discrete action [B, n], else of `action`, [B]."""
+        values: Any = self._session.run(["values"], dict(inputs))[0]
+        return values
+
+
 def opened_graph(graph: bytes, about: Mapping[str, Any], threads: int, noun: str = "policy") -> Any:
     """Open a graph on the CPU that takes what `about`, the record of its package, names; of a graph alone that names nothing.
 

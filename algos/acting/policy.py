@@ -90,14 +90,22 @@ class PolicyModule(nn.Module):
         scaled = self.algorithm.log_prob(self._nets(), self._seen(observation), scaler.transform(action))
         return scaled + scaler.scale.abs().log().expand(action.shape[-1]).sum()
 
+    def value(self, observation: Observation, action: Tensor) -> Tensor:
+        """Q(s, a) of raw actions [B, A], [B]. Raises ConfigError where an algorithm learns no values."""
+        scaler = self.affines().get("action")
+        scaled = action if scaler is None else scaler.transform(action)
+        return self.algorithm.value(self._nets(), self._seen(observation), scaled)
+
     def values(self, observation: Observation, n_actions: int, state: Tensors | None = None) -> Tensor:
         """Q(s, a) of every discrete action, [B, A], from memories [B, ...] on.
 
         Raises ConfigError where an algorithm learns no values.
         """
-        each = cast("Observation", pytree.tree_map(lambda x: x.repeat_interleave(n_actions, 0), self._seen(observation)))
-        first = pytree.tree_leaves(each)[0]
-        action = torch.arange(n_actions, device=first.device).repeat(len(first) // n_actions)
+        seen = self._seen(observation)
+        each = cast("Observation", pytree.tree_map(lambda x: _repeated(x, n_actions), seen))
+        first = pytree.tree_leaves(seen)[0]
+        row = torch.zeros_like(first.unsqueeze(-1).flatten(1)[:, :1], dtype=torch.int64)  # whose length a trace follows
+        action = (row + torch.arange(n_actions, device=first.device)).reshape(-1)
         nets, memories = self._nets(), {name: part.repeat_interleave(n_actions, 0) for name, part in (state or {}).items()}
         with remembered(self.algorithm, nets, memories) if memories else nullcontext():
             return self.algorithm.value(nets, each, action).reshape(-1, n_actions)
@@ -189,6 +197,11 @@ class Policy(Memoryless):
         inputs = {name: torch.as_tensor(rows, device=self.device) for name, rows in raw_inputs(self.spec, observation).items()}
         with torch.no_grad():
             return function(module_input(self.spec, inputs)).cpu().numpy()
+
+
+def _repeated(x: Tensor, n: int) -> Tensor:
+    """Each row n times, one after the other; a trace follows the number of rows."""
+    return x.unsqueeze(1).expand(-1, n, *[-1] * (x.ndim - 1)).reshape(-1, *x.shape[1:])
 
 
 def module_input(spec: Spec, inputs: Mapping[str, Tensor]) -> Observation:

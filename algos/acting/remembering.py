@@ -9,15 +9,17 @@ import numpy as np
 
 from ...data.errors import ConfigError, named
 from ...data.masks import masked
+from ...data.seeds import fold
 from ...data.spec import Spec
 from ...data.storage.checks import as_array
-from .graph_inputs import NoiseInput, StateInput, numbers
+from .graph_inputs import NoiseInput, StateInput, numbers, numbers_of
 from .inputs import as_batch, named_inputs, raw_inputs, taken, with_mask
 
 REWARD = "reward"  # input: what the environment gave since the last step; 0 at an episode's start
 ACTION = "context/action"  # state: actions of the latest steps, raw; a step writes its own as the last
 RETURN_TO_GO = "context/return_to_go"  # state that starts as the return that is asked for
 DECISIONS = "lasting/decisions"  # how many each environment has had, which tell noise apart; no input of the graph
+KEYS = "lasting/keys"  # uint64: keys that noise is drawn by in this one step, whatever else is in the batch; no input of the graph
 
 Memory = dict[str, np.ndarray]
 
@@ -72,7 +74,7 @@ class Remembering:
         """
         rows, leaves = raw_inputs(self.spec, with_mask(self.spec, observation, action_mask)), named_inputs(self.spec)
         inputs = {name: part.astype(leaves[name].dtype, copy=False) for name, part in rows.items()}
-        inputs |= {name: array for name, array in state.items() if name != DECISIONS} | self.drawn(state)
+        inputs |= {name: array for name, array in state.items() if name not in (DECISIONS, KEYS)} | self.drawn(state)
         action, *new = self.run_graph(inputs)
         memory = {s.name: array for s, array in zip(self.states, new, strict=True)}
         if DECISIONS in state:
@@ -82,6 +84,12 @@ class Remembering:
         return memory, action
 
     def drawn(self, state: Memory) -> Memory:
+        if KEYS in state:
+            keys: list[int] = state[KEYS].tolist()
+            return {
+                port.name: numbers_of([fold(key, port.name) for key in keys], port.shape[1:], port.distribution)  # pyright: ignore[reportArgumentType]
+                for port in self.noises
+            }
         return {
             port.name: numbers(self.seed, port.name, state[DECISIONS].tolist(), port.shape[1:], port.distribution)  # pyright: ignore[reportArgumentType]
             for port in self.noises

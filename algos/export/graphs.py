@@ -25,7 +25,7 @@ from ...data.spec import Spec, typed
 from ...data.version import __version__
 from ..acting.context import ContextPolicy
 from ..acting.graph_inputs import NoiseInput, StateInput
-from ..acting.policy import Policy, module_input
+from ..acting.policy import Policy, PolicyModule, module_input
 from ..acting.ported import MemoryPolicy, PortedPolicy
 from ..networks.perceptrons import Observation
 from .golden import (
@@ -132,7 +132,7 @@ def portable(policy: Policy) -> Portable:
     elif isinstance(policy, PortedPolicy):
         drawn |= golden_ports(policy.states, policy.noises, 8 * sum(BATCHES))
         about = {"states": policy.states, "noises": tuple(policy.noises)}
-    used = _networks_used(policy, take(drawn, slice(2)))
+    used = networks_used(policy.module, lambda: _live(policy, take(drawn, slice(2))))
     module, exact = (_copied(policy, used, dtype) for dtype in (None, torch.float64))
     return with_golden(module, exact, drawn, lambda inputs: _live(policy, inputs), **about)
 
@@ -317,17 +317,17 @@ def _live(policy: Policy, inputs: Arrays) -> Any:
         return policy.module(module_input(policy.spec, tensors)).cpu().numpy()
 
 
-def _networks_used(policy: Policy, inputs: Arrays) -> list[str]:
-    """The networks that run when the policy acts, in the order of their declaration."""
+def networks_used(module: PolicyModule, run: Callable[[], object]) -> list[str]:
+    """The networks of a policy that `run` calls, in the order of their declaration."""
     used: set[str] = set()
 
     def note(name: str) -> Callable[..., None]:
         return lambda *_: used.add(name)
 
-    networks = dict(policy.module.networks.items())
+    networks = dict(module.networks.items())
     hooks = [layer.register_forward_pre_hook(note(name)) for name, network in networks.items() for layer in network.modules()]
     try:
-        _live(policy, inputs)
+        run()
     finally:
         for hook in hooks:
             hook.remove()

@@ -4,6 +4,9 @@
     policy.json         what it is: spaces, scalers, config, data, inputs and outputs by name (`PolicyRecord`)
     policy.safetensors  weights and scaler numbers, for torch
     golden.safetensors  inputs and actions at batch 1 and 32, compared when a package is written and when it is read
+    values.onnx         where the algorithm learns values: raw observation in, what each discrete action is worth out; of other
+                        actions the raw action in too, and its value out (`values.py`)
+    values.safetensors  its golden arrays
     manifest.json       format version, bytes and SHA-256 of each
 
 Equal policies make equal bytes. No file holds a path of the machine that wrote it. Importing this module and reading a package
@@ -24,11 +27,12 @@ from ...data.frames import Padding
 from ...data.spec import Environment, Spec
 from ...data.storage.json_text import parse_json
 from ..acting.graph_inputs import NoiseInput, Port, StateInput
-from ..acting.onnx_policy import OnnxPolicy, RememberingOnnxPolicy
+from ..acting.onnx_policy import OnnxPolicy, OnnxValues, RememberingOnnxPolicy
 from ..saving.parts import Kind, read_manifest, read_parts, write_parts
 from .golden import check_golden
 
 KIND = Kind("d3ray-policy", 1, "policy package")
+VALUES, VALUES_GOLDEN = "values.onnx", "values.safetensors"
 
 
 class DataRecord(Config):
@@ -104,6 +108,20 @@ def read_package(folder: str | Path, threads: int = 1) -> OnnxPolicy:
     outputs = [port.name for port in record.outputs]
     check_golden(golden, policy.run, record.tolerance, f"policy.onnx in {folder}", outputs)
     return policy
+
+
+def read_values(folder: str | Path, threads: int = 1) -> OnnxValues | None:
+    """The values of a package, once they have met their golden ones; None where it has none.
+
+    Raises StorageError as `read_package`.
+    """
+    parts, record = read_whole(folder, KIND, PolicyRecord)
+    if VALUES not in parts:
+        return None
+    values = OnnxValues(parts[VALUES], record.spaces, threads)
+    what = f"{VALUES} in {folder}"
+    check_golden(load_arrays(parts[VALUES_GOLDEN]), values.run, record.tolerance, what, ("values",), "value as the critic did")
+    return values
 
 
 def read_record(folder: str | Path) -> PolicyRecord:

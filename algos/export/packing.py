@@ -23,6 +23,7 @@ from ..registry import algorithm_class
 from ..saving.parts import write_parts
 from .graphs import Portable, onnx_bytes, portable
 from .package import KIND, DataRecord, PolicyRecord, Record, read_whole
+from .values import values_parts
 
 
 def write_package(
@@ -68,6 +69,7 @@ def write_package(
         data=noted,
         environment=environment or (dataset.environment if dataset is not None else None),
         run=run,
+        more=values_parts(acting),
     )
 
 
@@ -78,15 +80,18 @@ def write_portable(
     data: Mapping[str, Any] | None = None,
     environment: Environment | str | None = None,
     run: str | None = None,
+    more: Mapping[str, bytes] | None = None,
     **about: Any,
 ) -> PolicyRecord:
     """Write a policy that was made portable, whoever trained it, as a policy package.
 
     `data` has `name` and `fingerprint` of what it was trained on; further fields are the record's: `algorithm`, `config`, `seed`,
-    `step`, `dtype`, `networks`, `frames`, `frame_padding`, `scalers`. Else as `write_package`.
+    `step`, `dtype`, `networks`, `frames`, `frame_padding`, `scalers`; `more` are files beside those that every package has. Else as
+    `write_package`.
     """
     record = PolicyRecord(**about, **described(policy, data, environment), state_inputs=policy.states, options=dict(policy.options))
-    write_parts(Path(folder), KIND, contents(policy, record, policy.module.state_dict(), run))
+    parts = contents(policy, record, policy.module.state_dict(), run)
+    write_parts(Path(folder), KIND, parts | dict(more or {}))
     return record
 
 

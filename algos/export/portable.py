@@ -23,7 +23,7 @@ class PortablePolicy(PolicyModule):
     """A policy on the CPU that shares nothing with training: only the networks that act, actions in the data's type."""
 
     def __init__(self, source: PolicyModule, used: list[str], spec: Spec, dtype: torch.dtype | None = None) -> None:
-        super().__init__(*_taken_out(source, used, dtype or source.dtype))
+        super().__init__(*taken_out(source, used, dtype or source.dtype))
         self.spec = spec
         self.eval()
 
@@ -56,7 +56,7 @@ class PortableContext(ByName, ContextModule):
     """A policy on the CPU that looks back: inputs and memory by name to the action and what the memory becomes."""
 
     def __init__(self, source: ContextModule, used: list[str], dtype: torch.dtype | None = None) -> None:
-        parts = _taken_out(source, used, dtype or source.dtype)
+        parts = taken_out(source, used, dtype or source.dtype)
         super().__init__(*parts, spec=source.spec, context=source.context, return_scale=source.return_scale)
         self.eval()
 
@@ -69,7 +69,7 @@ class PortablePorted(ByName, PortedModule):
     """A policy on the CPU with a memory of its own, or that draws."""
 
     def __init__(self, source: PortedModule, used: list[str], dtype: torch.dtype | None = None) -> None:
-        super().__init__(*_taken_out(source, used, dtype or source.dtype), spec=source.spec)
+        super().__init__(*taken_out(source, used, dtype or source.dtype), spec=source.spec)
         self.states, self.noise_inputs = source.states, source.noise_inputs  # in the types of the one that is written
         self.eval()
 
@@ -86,7 +86,7 @@ def taken(spec: Spec, action: Tensor) -> Tensor:
     return typed(action, getattr(torch, action_dtype(spec))).reshape(-1, *spec.action.taken_shape)
 
 
-def _taken_out(source: PolicyModule, used: list[str], dtype: torch.dtype) -> tuple[Any, ...]:
+def taken_out(source: PolicyModule, used: list[str], dtype: torch.dtype) -> tuple[Any, ...]:
     """Copy what a `PolicyModule` is made of: on the CPU the networks that act, scalers and bounds."""
     networks = {name: copy.deepcopy(source.networks[name]).to("cpu", dtype).requires_grad_(False) for name in used}
     scalers = {name: _own(name, affine, dtype) for name, affine in source.affines().items()}

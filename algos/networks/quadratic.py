@@ -32,7 +32,8 @@ class QuadraticFunction(nn.Module):
     def forward(self, observation: Observation, action: Tensor) -> Tensor:
         features = self.encoder(observation)
         apart = action - self.best(features).tanh()
-        root = self.diagonal(features).exp().diag_embed()  # [B, A, A]
+        scale = self.diagonal(features).exp()
+        root = scale.unsqueeze(-1) * torch.eye(scale.shape[-1], dtype=scale.dtype, device=scale.device)  # [B, A, A], as ONNX has it
         if self.rest is not None:
             root = root + (self.rest(features) @ self.below).unflatten(-1, root.shape[-2:])
         return self.worth(features)[..., 0] - (root.mT @ apart.unsqueeze(-1)).square().sum((-2, -1)) / 2

@@ -76,13 +76,24 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "promote": ("policies.promote:run", "make the candidate of a registered model its champion, if it passes the gate."),
     "record": ("policies.record:run", "a video of episodes that a policy plays, drawn by its environment; no display is needed."),
     "rollback": ("policies.rollback:run", "give a registered model's champion back to the version that was it before."),
+    "serve": (
+        "service.serve:run",
+        "policies answer over HTTP with what to do, explore with known probabilities, and log every decision.",
+    ),
     "cluster": ("cluster.cluster:run", "write the files that start a cluster there, from one description of it."),
     "down": ("cluster.down:run", "end the Ray cluster that a file of Ray's cluster launcher describes, and its costs."),
     "jobs": ("cluster.jobs:run", "what runs on a Ray cluster: list it, follow it again, wait for it, stop it."),
     "submit": ("cluster.submit:run", "run a job on a Ray cluster with the d3ray that is installed here, and follow its log."),
     "up": ("cluster.up:run", "start the Ray cluster that a file of Ray's cluster launcher describes."),
 }
-TITLES = {"data": "Data", "training": "Training", "results": "Results", "policies": "Policies", "cluster": "Clusters"}
+TITLES = {
+    "data": "Data",
+    "training": "Training",
+    "results": "Results",
+    "policies": "Policies",
+    "service": "Service",
+    "cluster": "Clusters",
+}
 FROM_HERE = ("submit", "jobs", "up", "down", "cluster")  # commands that speak to clusters, on which `submit` runs the others
 
 

@@ -28,7 +28,15 @@ from d3ray.data.spec import Box, Environment, Spec
 
 ROOT = str(Path(d3ray.__file__).parent)
 SMALL = VectorEncoder(hidden_units=(16, 16))
-FILES = ["golden.safetensors", "manifest.json", "policy.json", "policy.onnx", "policy.safetensors"]
+FILES = [
+    "golden.safetensors",
+    "manifest.json",
+    "policy.json",
+    "policy.onnx",
+    "policy.safetensors",
+    "values.onnx",
+    "values.safetensors",
+]
 MACHINE = (ROOT, "/tmp", "/root", "/home", sys.prefix)
 
 WITHOUT_TORCH = """
