@@ -62,7 +62,7 @@ def visit(
                 observation=seen,
                 action=action,
                 log_prob=np.log(probability),
-                time=begin + np.arange(visitors) if begin else None,
+                time=begin or None,
             )
         )
         told = [Outcome(reward=float(one), episode=key, step=0, terminated=True) for one, key in zip(bought, keys, strict=True)]

@@ -50,24 +50,25 @@ def serve(
     probability = np.where(action == greedy, 1 - EPSILON / 2, EPSILON / 2)
     writer, ledger = DecisionWriter(folder, SPEC, policy="shop"), OutcomeLedger(folder, SPEC)
     try:
-        for k in range(steps):
-            keys = [f"{version}-{seed}-{e}" for e in range(episodes)]
+        for e in range(episodes):
+            key = f"{version}-{seed}-{e}"
             writer.append(
                 DecisionRows(
                     version=version,
                     role=role,
-                    episode=keys,
-                    step=np.full(episodes, k),
-                    observation=seen[:, k],
-                    action=action[:, k],
-                    log_prob=np.log(probability[:, k]) if log_prob else None,
-                    reason="late" if role == "fallback" else None,
-                    time=begin + 60 * np.arange(episodes) + k,
+                    episode=[key] * steps,
+                    step=np.arange(steps),
+                    observation=seen[e],
+                    action=action[e],
+                    log_prob=np.log(probability[e]) if log_prob else None,
+                    reason=["late"] * steps if role == "fallback" else None,
+                    time=begin + 60 * e,
                 )
             )
-            reward = np.where(action[:, k] == 1, seen[:, k, 1], 0.0)
-            end = k == steps - 1
-            told = [Outcome(reward=float(r), episode=key, step=k, truncated=end) for key, r in zip(keys, reward, strict=True)]
+            paid = np.where(action[e] == 1, seen[e, :, 1], 0.0)
+            told = [Outcome(reward=float(paid[k]), episode=key, step=k, truncated=k == steps - 1) for k in range(steps)]
+            if role == "shadow":  # which does nothing that could have an outcome
+                continue
             assert {answer.status for answer in ledger.record(told)} == {"recorded"}
     finally:
         ledger.close()

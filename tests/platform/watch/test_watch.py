@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from d3ray.data.errors import ConfigError, StorageError
-from d3ray.jobs.__main__ import main
+from d3ray.jobs.command.running import run_command
 from d3ray.platform.record.watch import Watched
 from d3ray.platform.watch.keeping import RECORD, read_watched, watch
 from d3ray.platform.watch.page import FILE
@@ -137,8 +137,8 @@ def test_the_command_says_it_with_its_status(tmp_path: Path, reference: str, cap
     quiet, loud = tmp_path / "quiet", tmp_path / "loud"
     serve(quiet, 40)
     serve(loud, 60, shift=1.5)
-    assert main(["watch", str(quiet), f"reference={reference}"]) == 0
+    assert run_command("watch", [str(quiet), f"reference={reference}"]) == 0
     assert "No alarm: 40 of the newest episodes compared with 100 episodes of recorded." in capsys.readouterr().out
-    assert main(["watch", str(loud), f"reference={reference}"]) == 3
+    assert run_command("watch", [str(loud), f"reference={reference}"]) == 3
     assert "Changed since the data were recorded: first observation[0]" in capsys.readouterr().out
-    assert main(["watch", str(tmp_path)]) == 2
+    assert run_command("watch", [str(tmp_path)]) == 2
