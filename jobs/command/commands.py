@@ -64,6 +64,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "policies.export:run",
         "a trained policy or model of the dynamics as ONNX, TorchScript, torch.export program or package.",
     ),
+    "loop": (
+        "policies.loop:run",
+        "from the log of a service to a better policy and back: ingest, train, judge, try out, promote; goes on where it was killed.",
+    ),
     "watch": (
         "policies.watch:run",
         "what a served policy's log shows: traffic, drift, returns over time; exits with 3 where something is an alarm.",

@@ -8,7 +8,7 @@ from ...data.errors import StorageError
 from ..record.policies import Evidence, Promotion
 from ..tracking.gate import CHAMPION, decide, model_of
 from ..tracking.models import CANDIDATE
-from ..tracking.registered import registry, tracking_uri
+from ..tracking.registered import as_global, registry, tracking_uri
 
 CANARY = "canary"  # the alias by which a service finds the version that acts in a share of the episodes
 _ROUND = "d3ray.loop.round"
@@ -16,6 +16,8 @@ _ROUND = "d3ray.loop.round"
 
 def register_round(storage: str, name: str, number: int, experiment: str) -> str:
     """Copy the candidate of an experiment's model to the loop's model, with its tags; once, however often it is asked.
+
+    Where no policy was scored it is that of the first seed.
 
     Returns: the version.
 
@@ -25,13 +27,7 @@ def register_round(storage: str, name: str, number: int, experiment: str) -> str
 
     uri = tracking_uri(None, storage)
     with registry(uri) as client:
-        try:
-            source = client.get_model_version_by_alias(experiment, CANDIDATE)
-        except MlflowException as error:
-            raise StorageError(
-                f"The experiment {experiment} has no candidate: no policy was scored. Give train an evaluation, with a holdout "
-                "where there is no environment."
-            ) from error
+        source = _best(client, experiment)
         try:
             client.create_registered_model(name, tags={"d3ray.loop": name})
         except MlflowException as error:
@@ -43,10 +39,20 @@ def register_round(storage: str, name: str, number: int, experiment: str) -> str
                 break
         else:
             tags = {**source.tags, _ROUND: str(number)}
-            made = client.create_model_version(name, source.source, run_id=source.run_id, model_id=source.model_id, tags=tags)
+            with as_global(uri):
+                made = client.create_model_version(name, source.source, run_id=source.run_id, model_id=source.model_id, tags=tags)
             version = str(made.version)
         client.set_registered_model_alias(name, CANDIDATE, version)
     return version
+
+
+def _best(client: Any, experiment: str) -> Any:
+    known = client.search_model_versions(f"name = '{experiment}'")
+    if not known:
+        raise StorageError(f"The experiment {experiment} registered no policy: no seed was trained to its end.")
+    aliases = client.get_registered_model(experiment).aliases
+    chosen = str(aliases.get(CANDIDATE, min(int(one.version) for one in known)))
+    return client.get_model_version(experiment, chosen)
 
 
 def champion_of(storage: str, name: str) -> str | None:

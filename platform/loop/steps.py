@@ -14,18 +14,21 @@ A step returns the next state, an end of the round, or None where it waits for m
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from ...algos.judging.resampling import LEVEL
 from ...data.dataset import Dataset
+from ...data.decision_log.layout import is_log
 from ...data.doctor.examine import doctor
 from ...data.errors import D3rayError
 from ...data.formats.decisions.decision_log import NothingNewError
 from ...data.spec import Environment
+from ...data.uris import is_remote
 from ..datasets.ingest import ingest
 from ..experiment.run import run_experiment
 from ..judging.run import judge
@@ -52,19 +55,20 @@ def take_in(settings: LoopSettings, state: LoopState, say: Say) -> Next:
     options = {"episode_timeout": taken.episode_timeout, "missing_reward": taken.missing_reward}
     options |= {} if taken.join is None else {"join": taken.join}
     try:
+        if not (is_remote(settings.log) or is_log(Path(settings.log))):
+            raise NothingNewError(f"There is no log {settings.log} yet.")
         done = ingest(settings.log, settings.dataset, format="decisions", options=options)
     except NothingNewError as error:
-        if settings.base is None:
+        if settings.base is None or any(one.version is not None for one in state.rounds):
             return _end(state, "nothing new", str(error))
         say(f"{error} The first policy learns from {settings.base} alone.")
-        data = Dataset.open(settings.base)
-    else:
-        for note in done.notes:
-            say(note)
-        data = done.dataset
-    new = data.n_episodes - state.seen
-    state = state.model_copy(update={"episodes": data.n_episodes, "fingerprint": data.fingerprint})
-    if state.seen and new < taken.least:
+        fingerprint = Dataset.open(settings.base).fingerprint
+        return _then(state.model_copy(update={"episodes": 0, "fingerprint": fingerprint}), "doctor")
+    for note in done.notes:
+        say(note)
+    new = done.dataset.n_episodes - state.seen
+    state = state.model_copy(update={"episodes": done.dataset.n_episodes, "fingerprint": done.dataset.fingerprint})
+    if new < taken.least:
         return _end(state, "nothing new", f"{new:,} new episodes; a round is worth {taken.least:,}.")
     return _then(state, "doctor")
 
@@ -182,12 +186,19 @@ def _training_data(settings: LoopSettings, state: LoopState) -> str:
     if settings.base is None or newest == settings.base:
         return newest
     place = Path(settings.storage).expanduser().absolute() / "loops" / settings.name / f"data-{state.number}"
-    both = Dataset.concat([Dataset.open(settings.base), Dataset.open(newest)], name=settings.name)
+    parts = [Dataset.open(settings.base), Dataset.open(newest)]
+    shared = parts[0].kinds.keys() & parts[1].kinds.keys()
+    parts = [part.map_batches(partial(_only, shared)) if part.kinds.keys() > shared else part for part in parts]
+    both = Dataset.concat(parts, name=settings.name)
     with suppress(D3rayError):
         if Dataset.open(place).fingerprint == both.fingerprint:
             return str(place)
     both.write(place, overwrite=True)
     return str(place)
+
+
+def _only(names: Set[str], batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: column for name, column in batch.items() if name in names}
 
 
 def _gate(settings: LoopSettings, state: LoopState, *, move: bool) -> Promotion:

@@ -16,7 +16,7 @@ class RoundEnd(Record):
     number: int
     ended: Ended
     why: str  # in a sentence
-    episodes: int  # of the dataset
+    episodes: int  # of the log
     fingerprint: str
     version: str | None  # of the model, that was made in it
     begun: float
@@ -30,8 +30,8 @@ class LoopState(Record):
     number: int = 1  # of the round
     step: Step = "ingest"  # that is to be done next
     begun: float  # the round
-    seen: int = 0  # episodes of the dataset when the last policy was trained
-    episodes: int = 0
+    seen: int = 0  # episodes of the log when the last policy was trained
+    episodes: int = 0  # of the log in this round
     fingerprint: str = ""  # of the dataset in this round
     version: str | None = None  # of the model, that was made in this round
     canary_since: float | None = None  # from when on the version acts in a share of the episodes

@@ -52,12 +52,12 @@ class WatchedValue(Record):
     """What a policy would return by the whole log, whoever acted there."""
 
     source: str  # the policy
-    estimator: str
-    value: float | None
-    interval: tuple[float, float] | None
-    ess: float | None  # effective episodes behind it
-    episodes: int
     gamma: float
+    episodes: int = 0
+    estimator: str = ""
+    value: float | None = None
+    interval: tuple[float, float] | None = None
+    ess: float | None = None  # effective episodes behind it
     refused: str = ""  # why there is no value
 
 

@@ -23,6 +23,7 @@ from ..settings.objective import is_better
 from ..storage.experiments import Experiment
 from ..storage.folders import Folder
 from ..storage.trials import Trial
+from .registered import as_global
 from .runs import Tracking
 
 CANDIDATE = "candidate"
@@ -116,7 +117,7 @@ def _register_seed(
             ).model_id
             client.log_model_artifacts(model_id, str(folder))
             client.finalize_logged_model(model_id, "READY")
-    with tracking.as_global():
+    with as_global(tracking.uri):
         made = client.create_model_version(model, f"models:/{model_id}", run_id=run, model_id=model_id, tags=tags)
     return str(made.version)
 

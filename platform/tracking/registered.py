@@ -39,27 +39,36 @@ def registered_package(uri: str, tracking: str | None = None, storage: str = "./
     if not _URI.fullmatch(uri):
         raise ConfigError(f"{uri} names no registered model: write models:/NAME@champion or models:/NAME/VERSION.")
     server = tracking_uri(tracking, storage)
-    import mlflow
     import requests
     from mlflow.artifacts import download_artifacts
     from mlflow.exceptions import MlflowException
 
-    before = os.environ.get("MLFLOW_TRACKING_URI")  # not what MLflow takes without it: that would be set for good afterwards
     with tempfile.TemporaryDirectory(prefix=scratch_names("model")) as scratch:
-        mlflow.set_tracking_uri(server)  # the resolver of models:/ looks at the global one
         try:
-            download_artifacts(artifact_uri=uri, dst_path=scratch)
+            with as_global(server):
+                download_artifacts(artifact_uri=uri, dst_path=scratch)
         except (MlflowException, requests.RequestException, OSError) as error:
             first = str(error).strip().splitlines()[0][:200].rstrip(".:")
             raise StorageError(f"{uri} cannot be fetched from {without_password(server)}: {first}.") from error
-        finally:
-            mlflow.set_tracking_uri(before)  # pyright: ignore[reportArgumentType] - None unsets it
         root = Path(scratch)
         folders = (root, *sorted(path for path in root.rglob("*") if path.is_dir()))
         found = next((folder for folder in folders if is_package(folder) or is_model_package(folder)), None)
         if found is None:
             raise StorageError(f"{uri} holds no policy package: d3ray did not register it.")
         yield found
+
+
+@contextmanager
+def as_global(uri: str) -> Generator[None]:
+    """Set MLflow's global tracking URI for a while: `models:/…` is looked up there, whatever a client says."""
+    from mlflow import set_tracking_uri
+
+    before = os.environ.get("MLFLOW_TRACKING_URI")  # not what MLflow takes without it: that would be set for good afterwards
+    set_tracking_uri(uri)  # sets the variable too, which would name the place of the next experiment
+    try:
+        yield
+    finally:
+        set_tracking_uri(before)  # pyright: ignore[reportArgumentType] - None unsets it
 
 
 def tracking_uri(tracking: str | None, storage: str) -> str:

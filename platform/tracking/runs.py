@@ -236,18 +236,6 @@ class Tracking:
         except (MlflowException, requests.RequestException, SQLAlchemyError, sqlite3.Error) as error:
             raise ServerAwayError(f"The MLflow server {without_password(self.uri)} does not answer: {_cause(error)}.") from error
 
-    @contextmanager
-    def as_global(self) -> Generator[None]:
-        """MLflow's global tracking URI for a while: `create_model_version` looks there, whatever its client says."""
-        from mlflow import set_tracking_uri
-
-        before = os.environ.get("MLFLOW_TRACKING_URI")
-        set_tracking_uri(self.uri)  # sets the variable too, which would name the place of the next experiment
-        try:
-            yield
-        finally:
-            set_tracking_uri(before)  # pyright: ignore[reportArgumentType] - None unsets it
-
     # ---- runs
 
     def find_run(self, key: str) -> str | None:

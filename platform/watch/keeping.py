@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from ...data.errors import D3rayError, StorageError
 from ...data.storage.json_text import parse_json
 from ..record.watch import Watched
+from ..service.alarms import Alarms
+from ..service.wire import Alarm
 from ..storage.folders import Folder
 from ..tracking.registered import is_registered, pinned, registry, tracking_uri
 from .alarms import new_alarms, post
@@ -78,9 +81,8 @@ def _note(settings: WatchSettings, found: Watched, before: Watched | None) -> No
 def _alarm(settings: WatchSettings, found: Watched, before: Watched | None) -> None:
     """Let the fallback act, or no longer, where that is wanted."""
     if settings.set_alarm:
-        from ..service.alarms import set_alarm
-
-        set_alarm(settings.log, found.policy, " ".join(one.why for one in found.alarms) or None)
+        why = " ".join(one.why for one in found.alarms)[:_MOST]
+        Alarms(Path(settings.log)).set(Alarm(on=bool(why), why=why, policy=found.policy))
 
 
 def _post(settings: WatchSettings, found: Watched, before: Watched | None) -> None:

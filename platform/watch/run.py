@@ -6,13 +6,12 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ...algos.judging.decisions import decisions as asked
 from ...algos.judging.decisions import policy_of
-from ...algos.judging.estimates import Estimates, estimate
+from ...algos.judging.estimates import estimate
 from ...algos.judging.logs import LOG_PROB, Logs, logged
 from ...data.dataset import Dataset
 from ...data.decision_log import read_log
@@ -29,6 +28,8 @@ from .traffic import COLUMNS, reasons, traffic
 
 DECIDING = ("SNIPS", "WPDIS")  # estimators that need no critic: of logs of one step, and of longer episodes
 NEEDED = "A value by the whole log needs the probability of each decision: serve with explore={name: epsilon, epsilon: 0.05}."
+
+CONTINUOUS = "A policy's own continuous actions have no probability to weigh with: d3ray judge asks critics."
 
 
 def look(settings: WatchSettings, say: Callable[[str], None] = print) -> Watched:
@@ -106,28 +107,16 @@ def _valued(
 
     trained = read_record(package).data
     named = None if trained is None else trained.name
-    told: dict[str, Any] = {"source": source, "gamma": settings.gamma}
-    empty = {"value": None, "interval": None, "ess": None}
+    empty = WatchedValue(source=source, gamma=settings.gamma, episodes=0 if data is None else data.n_episodes)
     if data is None or data.n_episodes < 2:
-        why = "There are no two complete episodes yet."
-        return (WatchedValue(estimator="", episodes=0, refused=why, **told, **empty),), named
+        return (empty.model_copy(update={"refused": "There are no two complete episodes yet."}),), named
     if LOG_PROB not in data.kinds:
-        return (WatchedValue(estimator="", episodes=data.n_episodes, refused=NEEDED, **told, **empty),), named
+        return (empty.model_copy(update={"refused": NEEDED}),), named
     if not data.spec.discrete:
-        why = "The weights of a policy's own continuous actions are none or infinite: d3ray judge asks critics."
-        return (WatchedValue(estimator="", episodes=data.n_episodes, refused=why, **told, **empty),), named
+        return (empty.model_copy(update={"refused": CONTINUOUS}),), named
     acts = asked(policy_of(package, data.spec), data)
     greedy = np.where(acts.taken == logged(data, "action"), 0.0, -np.inf)
     name = DECIDING[0] if data.episodes.steps.max() == 1 else DECIDING[1]
-    found: Estimates = estimate(Logs.of(data, greedy, gamma=settings.gamma), [name])
-    one = found[name]
-    value = WatchedValue(
-        estimator=name,
-        value=one.value,
-        interval=one.interval,
-        ess=one.ess,
-        episodes=found.n_episodes,
-        refused=one.refused or "",
-        **told,
-    )
-    return (value,), named
+    one = estimate(Logs.of(data, greedy, gamma=settings.gamma), [name])[name]
+    found = {"estimator": name, "value": one.value, "interval": one.interval, "ess": one.ess, "refused": one.refused or ""}
+    return (empty.model_copy(update=found),), named

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
+from pyarrow import compute
 
 from ..record.watch import Traffic
 
@@ -36,8 +36,9 @@ def traffic(decisions: Any) -> tuple[Traffic, ...]:
 
 def reasons(decisions: Any) -> dict[str, int]:
     """Count why the fallback acted, most often first."""
-    acted = decisions.filter(pc.equal(decisions["role"], FALLBACK))
-    counts: Any = pc.value_counts(
+    of: Any = compute
+    acted = decisions.filter(of.equal(decisions["role"], FALLBACK))
+    counts: Any = of.value_counts(
         acted["reason"].combine_chunks() if isinstance(acted["reason"], pa.ChunkedArray) else acted["reason"]
     )
     found = {one["values"] or "no reason given": one["counts"] for one in counts.to_pylist()}

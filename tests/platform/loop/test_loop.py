@@ -69,8 +69,6 @@ def test_tastes_that_change_are_noticed_and_learned(shop: Path) -> None:
     log, results = shop / "log", shop / "results"
     alarms = {"returns": 0.6, "groups": ["reward"]}
     config = loop(shop, ingest={"least": 50}, base=None, watch={"alarms": alarms, "last": 400, "windows": 2})
-    visits = shop / "first"
-    recorded().write(visits, overwrite=True)
     begun = loop(shop, ingest={"least": 50})
     assert run_round(begun).rounds[-1].ended == "promoted"
     visit(log, results, "1", 1500, seed=1, taste=-1.0)
