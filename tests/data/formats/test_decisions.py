@@ -108,6 +108,20 @@ def test_episodes_wait_until_all_of_them_is_there(tmp_path: Path) -> None:
     assert read(tmp_path).steps.columns["reward"].tolist() == [1, 2, 0]
 
 
+def test_an_ended_episode_waits_for_a_step_that_another_replica_wrote(tmp_path: Path) -> None:
+    with DecisionWriter(tmp_path, POINT, policy="p") as late:
+        ids = log(tmp_path, [decisions(["a", "a"], [0, 2])])
+        with OutcomeLedger(tmp_path) as ledger:
+            ledger.record([Outcome(1, decision=ids[0]), Outcome(3, "a", 2, terminated=True)])
+            with pytest.raises(
+                DataError, match="1 episodes have ended and wait for steps or outcomes that are missing, for 3600 sec"
+            ):
+                read(tmp_path)
+            late.append(decisions("a", 1))
+            ledger.record([Outcome(2, "a", 1)])
+    assert read(tmp_path).steps.columns["reward"].tolist() == [1, 2, 3, 0]
+
+
 def test_an_outcome_by_id_names_which_answer_counts(tmp_path: Path) -> None:
     """Else the last written; which is not what the clock of another machine says."""
     first, last = decisions("a", 0, version="1", shift=1.0), replace(decisions("a", 0, version="2", shift=2.0), time=5.0)

@@ -20,7 +20,10 @@ from d3ray.data.decision_log import DecisionRows, DecisionWriter, Outcome, Outco
 from d3ray.data.errors import DataError, StorageError
 from d3ray.data.formats.decisions.decision_log import NothingNewError
 from d3ray.data.spec import Box, Spec
+from d3ray.jobs.command.running import run_command
 from d3ray.platform.datasets.ingest import Ingested, ingest
+
+from ..object_store import object_store
 
 POINT = Spec(observation=Box(shape=(2,)), action=Box(shape=(1,), low=-1.0, high=1.0))
 
@@ -160,6 +163,45 @@ def test_a_log_is_imported_while_it_is_written(tmp_path: Path) -> None:
     rows = ~dataset.columns["closing"]
     assert dataset.columns["observation"][rows].tolist() == [[e, k] for e in range(n) for k in range(6)]
     assert dataset.fingerprint == run(log, tmp_path / "once").dataset.fingerprint
+
+
+def test_a_log_in_a_bucket_is_imported_as_it_grows_and_into_one(tmp_path: Path) -> None:
+    with object_store() as store:
+        log, target = store.uri("logs/p"), store.uri("sets/p")
+        for k, episodes in enumerate(([0, 1], [2])):
+            with (
+                DecisionWriter(log, POINT, policy="p", spool=tmp_path / "one") as writer,
+                OutcomeLedger(log, POINT, spool=tmp_path / "two") as ledger,
+            ):
+                for e in episodes:
+                    play(writer, f"{e}", range(3))
+                    tell(ledger, f"{e}", range(3), 2)
+            assert ingest(log, target).added == (None, (3, 1))[k]
+        at_once = ingest(log, tmp_path / "once").dataset
+        assert Dataset.open(target).fingerprint == at_once.fingerprint
+        assert at_once.columns["reward"].astype(np.float64).round(2).tolist() == [
+            *(0, 0.01, 0.02, 0),
+            *(1, 1.01, 1.02, 0),
+            *(2, 2.01, 2.02, 0),
+        ]
+
+
+def test_the_command_says_what_is_new(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log, target, told = tmp_path / "log", tmp_path / "set", tmp_path / "outcomes.csv"
+    with DecisionWriter(log, POINT, policy="p") as writer:
+        play(writer, "0", range(2))
+        told.write_text("episode,step,reward,terminated\n0,0,1,\n0,1,2,1\n")
+        assert run_command("ingest", [str(log), str(target), f"join={told}"]) == 0
+        assert "2 transitions in 1 episodes from 1 file, mean return 3.0" in capsys.readouterr().out
+        play(writer, "1", [0])
+        told.write_text(told.read_text() + "1,0,5,1\n")
+        assert run_command("ingest", [str(log), str(target), "--join", str(told)]) == 0
+        assert "3 transitions in 2 episodes, of which 1 in 1 are new, mean return 4.0" in capsys.readouterr().out
+        assert run_command("ingest", [str(log), str(target), f"join={told}"]) == 0
+        assert ", of which 0 in 0 are new, " in capsys.readouterr().out
+        told.write_text("episode,step\n0,0\n")
+        assert run_command("ingest", [str(log), str(target), f"join={told}"]) == 2
+        assert "has no column reward, only episode, step." in capsys.readouterr().err
 
 
 # One process imports, and forks children that import the grown log and are killed at a file operation of their own.
