@@ -64,6 +64,7 @@ def _scaled(settings: ServeSettings) -> dict[str, Any]:
     options: dict[str, Any] = {
         "ray_actor_options": {"num_cpus": replicas.num_cpus},
         "max_ongoing_requests": waiting,
+        "max_queued_requests": waiting,  # in a proxy, which answers 503 to one more
         "health_check_period_s": 5,
         "graceful_shutdown_timeout_s": 10,
         "graceful_shutdown_wait_loop_s": 0.2,  # between looks whether it has answered what it has

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -387,6 +388,7 @@ class ServedPolicy:
         if value is None and case.version.has_values:
             found = case.version.values(case.columns, choice.action)[0]
             value = float(found[_index(case.version, choice.action)] if found.ndim else found)
+            value = value if math.isfinite(value) else None
         nearest = None
         if self._reference is not None:
             seen = {name: part for name, part in case.columns.items() if name != ACTION_MASK}
