@@ -1,4 +1,4 @@
-"""Policies that answer over HTTP, for programs that have a server already: `uvicorn.run(d3ray.serving.app("models:/x@champion"))`."""
+"""Policies that answer over HTTP within a server that is there: `uvicorn.run(d3ray.serving.app("models:/x@champion"))`."""
 
 from __future__ import annotations
 

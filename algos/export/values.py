@@ -36,7 +36,7 @@ class ValuesModule(ByName, PolicyModule):
         self.spec = spec
         self.eval()
 
-    def forward(self, inputs: Inputs) -> Tensor:
+    def forward(self, inputs: Inputs) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         return values_at(self, self.spec, inputs)
 
     def act_on(self, inputs: Mapping[str, np.ndarray]) -> Any:
@@ -73,10 +73,10 @@ def values_parts(policy: Policy) -> dict[str, bytes]:
         used = networks_used(module, lambda: live(take(drawn, slice(2))))
     except ConfigError:  # as of an algorithm whose settings leave critics out
         return {}
-    copies = (ValuesModule(module, used, spec, dtype) for dtype in (None, torch.float64))
+    own, exact = (ValuesModule(module, used, spec, dtype) for dtype in (None, torch.float64))
     if _of_states_alone(drawn, live):
         return {}
-    made: Portable = with_golden(*copies, drawn, live, answers=("values",), noun="critic")
+    made: Portable = with_golden(own, exact, drawn, live, answers=("values",), noun="critic")
     return {VALUES: onnx_bytes(made), VALUES_GOLDEN: made.golden_bytes}
 
 

@@ -178,6 +178,10 @@ def _bare(title: str, doors: Doors, below: Sequence[str] = ()) -> FastAPI:
         sentence = missing if error.status_code in (404, 405) else str(error.detail)
         return JSONResponse({"detail": sentence}, error.status_code, error.headers)
 
+    @app.exception_handler(Exception)
+    async def fault(request: Request, error: Exception) -> Response:
+        return JSONResponse({"detail": f"This went wrong, by a fault of the service: {type(error).__name__}."}, 500)
+
     return app
 
 

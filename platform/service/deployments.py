@@ -55,7 +55,8 @@ _ALONE: dict[str, Any] = {
 
 
 def _deployed(cls: type[Any], name: str, options: dict[str, Any]) -> Any:
-    return serve.deployment(cls).options(name=name, **options)
+    made: Any = serve.deployment(cls)
+    return made.options(name=name, **options)
 
 
 def _scaled(settings: ServeSettings) -> dict[str, Any]:
@@ -63,6 +64,7 @@ def _scaled(settings: ServeSettings) -> dict[str, Any]:
     options: dict[str, Any] = {
         "ray_actor_options": {"num_cpus": replicas.num_cpus},
         "max_ongoing_requests": waiting,
+        "max_queued_requests": waiting,  # in a proxy, which answers 503 to one more
         "health_check_period_s": 5,
         "graceful_shutdown_timeout_s": 10,
         "graceful_shutdown_wait_loop_s": 0.2,  # between looks whether it has answered what it has
@@ -83,9 +85,9 @@ class Replica:
         self._digest, self._alarms = digest, Alarms(alarm_folder(settings))
         one, counted = settings.served()[name], _counter(name)
         self._policy = served_policy(name, one, settings, alarms=self._alarms, record=recorder(settings), note=counted)
-        replicas: Any = settings.replicas
-        self._together.set_max_batch_size(replicas.max_batch_size)  # pyright: ignore[reportFunctionMemberAccess]
-        self._together.set_batch_wait_timeout_s(replicas.batch_wait_timeout_s)  # pyright: ignore[reportFunctionMemberAccess]
+        batched: Any = self._together
+        batched.set_max_batch_size(settings.replicas.max_batch_size)
+        batched.set_batch_wait_timeout_s(settings.replicas.batch_wait_timeout_s)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         doors = _doors(self._settings, self._digest, self._alarms, self._policy.name)
@@ -158,9 +160,8 @@ def _doors(settings: ServeSettings, digest: bytes, alarms: Alarms, policy: str |
 
 def _counter(policy: str) -> Callable[[str, str, str | None], None]:
     """Counts decisions for Prometheus: `d3ray_decisions` by policy, version, role and what kind of reason the fallback had."""
-    decisions = Counter(
-        "d3ray_decisions", description="decisions that were answered", tag_keys=("policy", "version", "role", "reason")
-    )
+    tags: Any = ("policy", "version", "role", "reason")  # whose type says that there is one
+    decisions = Counter("d3ray_decisions", description="decisions that were answered", tag_keys=tags)
 
     def note(version: str, role: str, reason: str | None) -> None:
         kind = (reason or "").partition(":")[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -50,8 +51,8 @@ class Turn:
 
     def known(self) -> dict[str, tuple[Version, Role]]:
         """Versions that may act, by label, the champion first."""
-        roles: list[tuple[Version | None, Role]] = [(self.champion, "champion"), (self.canary, "canary")]
-        roles += [(version, "champion") for version in self.before]
+        before: list[tuple[Version | None, Role]] = [(version, "champion") for version in self.before]
+        roles: list[tuple[Version | None, Role]] = [(self.champion, "champion"), (self.canary, "canary"), *before]
         found: dict[str, tuple[Version, Role]] = {}
         for version, role in roles:
             if version is not None:
@@ -129,7 +130,7 @@ class ServedPolicy:
         self._seed, self._tracking, self._storage, self._alarms, self._note = seed, tracking, storage, alarms, note
         champion = self._opened(settings.source)
         beside = {role: self._opened(said) for role in ("canary", "shadow") if (said := getattr(settings, role)) is not None}
-        self._turn = Turn(champion, **beside)
+        self._turn = Turn(champion, canary=beside.get("canary"), shadow=beside.get("shadow"))
         for version in (champion, *beside.values()):
             self._check(version)
         for role, version in beside.items():
@@ -248,9 +249,9 @@ class ServedPolicy:
         explore, legal = self.settings.explore, rows.get(ACTION_MASK)
         try:
             memories, proposed = version.step(rows, [case.memory for case in group], keys)
-            usable = (
-                np.isfinite(proposed.reshape(len(group), -1)).all(1) if proposed.dtype.kind == "f" else np.ones(len(group), bool)
-            )
+            usable = np.ones(len(group), bool)
+            if proposed.dtype.kind == "f":
+                usable &= np.isfinite(proposed.reshape(len(group), -1)).all(axis=1)
             values = version.values(rows) if explore.needs_values else None
             safe = proposed if usable.all() else np.where(usable.reshape(-1, *[1] * (proposed.ndim - 1)), proposed, 0)
             action, log_probs = explore.explore(safe, keys, version.spec, legal, values)
@@ -387,6 +388,7 @@ class ServedPolicy:
         if value is None and case.version.has_values:
             found = case.version.values(case.columns, choice.action)[0]
             value = float(found[_index(case.version, choice.action)] if found.ndim else found)
+            value = value if math.isfinite(value) else None
         nearest = None
         if self._reference is not None:
             seen = {name: part for name, part in case.columns.items() if name != ACTION_MASK}

@@ -21,6 +21,7 @@ from .settings import PolicySettings, ServeSettings
 from .token import service_token
 from .versions import Version
 
+_HUNG_SECONDS = 10.0  # beyond those of a request after which the proxy gives a replica up that does not answer at all
 _LOOK_SECONDS = 1.0  # between looks whether Ray is there
 
 
@@ -72,7 +73,8 @@ def running(settings: ServeSettings) -> Generator[Running]:
         quiet = {"log_level": "WARNING", "enable_access_log": False}
         placed = settings.model_copy(update={"storage": absolute(settings.storage)})
         try:
-            serve.start(http_options={"host": settings.host, "port": port}, logging_config=quiet)
+            http = {"host": settings.host, "port": port, "request_timeout_s": settings.bounds.seconds + _HUNG_SECONDS}
+            serve.start(http_options=http, logging_config=quiet)
             spaces = {name: version.spec for name, version in versions.items()}
             for name, path, application in applications(placed, digest_of(token), spaces):
                 names.append(name)

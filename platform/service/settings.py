@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Self
+import json
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from ...data.config import Config, setting
 from ...data.errors import ConfigError
@@ -13,6 +14,11 @@ from ..tracking.registered import is_registered
 from .exploring import ExploreSetting, Greedy
 
 TAKEN = ("act", "outcome", "alarm", "status", "health", "ready", "docs", "openapi.json")  # paths beside those of policies
+
+
+def _as_text(value: Any) -> Any:
+    """What a command line or YAML has read as a number or a list, as the JSON that it was."""
+    return value if value is None or isinstance(value, str) else json.dumps(value)
 
 
 class ActingSettings(Config):
@@ -24,7 +30,7 @@ class ActingSettings(Config):
     shadow: str | None = setting(None, "a policy that decides beside it, which is only logged")
     canary: str | None = setting(None, "a policy that acts in a share of the episodes")
     canary_share: float = setting(0.1, "share of the episodes, by a hash of their keys", ge=0, le=1)
-    fallback: str | None = setting(
+    fallback: Annotated[str | None, BeforeValidator(_as_text)] = setting(
         None,
         "what acts where the policy may not: an action as JSON, module:function of (observation, action_mask), or an older policy",
     )

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import ray
 import ray.core.generated
 
 _OF_OBJECTS = [f"/ray.rpc.ObjectManagerService/{name}" for name in ("Push", "Pull", "FreeObjects")]
@@ -155,6 +156,6 @@ def grpc_answers(port: Port, names: Sequence[str] = (), token: str = "") -> list
 @cache
 def methods() -> list[str]:
     """Names of Ray's remote procedures, from the code that it generates, and of those that have no such code in Python."""
-    generated = Path(next(iter(ray.core.generated.__path__)))
-    texts = [file.read_text() for file in generated.glob("*_pb2_grpc.py")]
+    generated = (Path(next(iter(ray.core.generated.__path__))), Path(ray.__file__).parent / "serve" / "generated")
+    texts = [file.read_text() for folder in generated for file in folder.glob("*_pb2_grpc.py")]
     return sorted({name for text in texts for name in re.findall(r"'(/ray\.[\w.]+/\w+)'", text)} | set(_OF_OBJECTS))

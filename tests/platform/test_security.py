@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from ..jobs.test_ingest_job import npz
 from .cluster.ray_head import ray_head
 from .leaks import files_with
 from .ports import Port, Watch, grpc_answers, methods
+from .service.packages import Client, until, write_policy
 
 D3RAY = [sys.executable, "-m", "d3ray.jobs"]
 TRAIN = ["d3ray/cartpole-replay", "algorithm=DQN", "algorithm.preset=small", "n_steps_per_epoch=50", "evaluation.episodes=1"]
@@ -133,6 +135,32 @@ def test_a_head_and_its_jobs_tell_strangers_nothing(tmp_path: Path) -> None:
     assert_strangers_get_nothing(watch, 5)
 
 
+@pytest.mark.slow
+def test_a_service_tells_strangers_nothing(temporary: Path, tmp_path: Path) -> None:
+    """Its proxy, its replicas, and the Ray that they are in, while it answers; and its token is in no list of processes."""
+    package, token = write_policy("DQN", tmp_path / "p"), secrets.token_urlsafe(16)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    environment |= {"RAY_TMPDIR": str(temporary), "D3RAY_SERVE_TOKEN": token, "RAY_USAGE_STATS_ENABLED": "0"}
+    command = [*D3RAY, "serve", str(package), "port=0"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        with Watch(process.pid) as watch:
+            address = process.stdout.readline().split()[2]
+            client = Client(address, token)
+            until(lambda: client.act() and len(watch.answers) >= 3 and len(watch.commands) >= 5)
+            settled = len(watch.ports)
+            until(lambda: len(watch.answers) == sum(not port.is_loopback for port in watch.ports))
+        process.send_signal(signal.SIGINT)
+        said = process.stdout.read()
+    assert process.returncode == 0
+    assert_strangers_get_nothing(watch, 3)
+    assert settled > 3
+    assert any(port.is_loopback and f":{port.number}" in address for port in watch.ports), "the proxy itself binds loopback"
+    assert not [line for line in watch.commands if token.encode() in line]
+    assert token not in said
+    assert files_with(temporary, token) == []
+
+
 def test_the_scan_finds_what_is_open(tmp_path: Path) -> None:
     """An open server in a child of a child is seen, and what it tells a stranger too."""
     process = subprocess.Popen(
@@ -153,4 +181,4 @@ def test_the_scan_finds_what_is_open(tmp_path: Path) -> None:
     assert Port("0100007F", 80).is_loopback
     assert not Port("00000000", 80).is_loopback
     assert len(methods()) > 100
-    assert "/ray.rpc.JobInfoGcsService/GetAllJobInfo" in methods()
+    assert {"/ray.rpc.JobInfoGcsService/GetAllJobInfo", "/ray.serve.ASGIService/HandleRequest"} <= set(methods())

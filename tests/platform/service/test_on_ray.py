@@ -47,7 +47,7 @@ def client(registry: Registry, continuous: Path, log: Path) -> Iterator[Client]:
         "log": str(log),
         "port": 0,
         "poll_seconds": 0.2,
-        "replicas": {"min_replicas": 2, "num_cpus": 0.1},
+        "replicas": {"min_replicas": 2, "max_replicas": 3, "num_cpus": 0.1},
         **registry.place,
     }
     with pytest.MonkeyPatch.context() as patch:

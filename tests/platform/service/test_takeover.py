@@ -14,6 +14,8 @@ from d3ray.data.errors import ConfigError, StorageError
 
 from .packages import Registry, serving, until, write_policy
 
+pytestmark = pytest.mark.long  # MLflow makes a database
+
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -78,7 +80,6 @@ def test_what_cannot_take_over_leaves_who_acts(
         assert client.ask("/status")[1]["trouble"] == {}
 
 
-@pytest.mark.long
 def test_an_episode_that_is_remembered_goes_on_with_its_version(registry: Registry, looks_back: Path, folder: Path) -> None:
     later = [write_policy("DecisionTransformer", folder / f"later-{k}", seed=k) for k in (7, 8, 9)]
     registry.crown(registry.add(looks_back))
