@@ -12,7 +12,7 @@ from ..tracking.promotion import rollback
 from ..watch.keeping import watch
 from .settings import LoopSettings
 from .state import KEPT, folder_of, held, read_state, write_state
-from .steps import STEPS
+from .steps import STEPS, has_log
 
 
 def run_round(settings: LoopSettings, say: Callable[[str], None] = print) -> LoopState:
@@ -47,8 +47,10 @@ def _after(state: LoopState, end: RoundEnd) -> LoopState:
     )
 
 
-def watch_over(settings: LoopSettings, say: Callable[[str], None] = print) -> tuple[Watched, Rollback | None]:
-    """Look at the log, and let the champion before act again where an alarm asks for it, once for each promotion."""
+def watch_over(settings: LoopSettings, say: Callable[[str], None] = print) -> tuple[Watched | None, Rollback | None]:
+    """Look at the log, where there is one, and let the champion before act again where an alarm asks for it, once a promotion."""
+    if not has_log(settings):
+        return None, None
     found, _ = watch(settings.watch_of(), say)
     folder = folder_of(settings.storage, settings.name)
     state = read_state(folder)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Set
 from contextlib import suppress
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +55,7 @@ def take_in(settings: LoopSettings, state: LoopState, say: Say) -> Next:
     options = {"episode_timeout": taken.episode_timeout, "missing_reward": taken.missing_reward}
     options |= {} if taken.join is None else {"join": taken.join}
     try:
-        if not (is_remote(settings.log) or is_log(Path(settings.log))):
+        if not has_log(settings):
             raise NothingNewError(f"There is no log {settings.log} yet.")
         done = ingest(settings.log, settings.dataset, format="decisions", options=options)
     except NothingNewError as error:
@@ -160,6 +160,11 @@ STEPS: dict[Step, Callable[[LoopSettings, LoopState, Say], Next]] = {
 }
 
 
+def has_log(settings: LoopSettings) -> bool:
+    """Tell whether the service has begun its log; of one in a bucket that is taken for granted."""
+    return is_remote(settings.log) or is_log(Path(settings.log))
+
+
 def _then(state: LoopState, step: Step) -> LoopState:
     return state.model_copy(update={"step": step})
 
@@ -188,7 +193,7 @@ def _training_data(settings: LoopSettings, state: LoopState) -> str:
     place = Path(settings.storage).expanduser().absolute() / "loops" / settings.name / f"data-{state.number}"
     parts = [Dataset.open(settings.base), Dataset.open(newest)]
     shared = parts[0].kinds.keys() & parts[1].kinds.keys()
-    parts = [part.map_batches(partial(_only, shared)) if part.kinds.keys() > shared else part for part in parts]
+    parts = [part if part.kinds.keys() == shared else _only(shared, part) for part in parts]
     both = Dataset.concat(parts, name=settings.name)
     with suppress(D3rayError):
         if Dataset.open(place).fingerprint == both.fingerprint:
@@ -197,8 +202,11 @@ def _training_data(settings: LoopSettings, state: LoopState) -> str:
     return str(place)
 
 
-def _only(names: Set[str], batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name: column for name, column in batch.items() if name in names}
+def _only(names: Set[str], data: Dataset) -> Dataset:
+    """The same steps with these columns."""
+    steps = data.to_steps()
+    columns = {name: column for name, column in steps.columns.items() if name in names}
+    return Dataset.from_steps(replace(steps, columns=columns), name=data.name, spec=data.spec, environment=data.environment)
 
 
 def _gate(settings: LoopSettings, state: LoopState, *, move: bool) -> Promotion:

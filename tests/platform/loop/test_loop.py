@@ -73,6 +73,7 @@ def test_tastes_that_change_are_noticed_and_learned(shop: Path) -> None:
     assert run_round(begun).rounds[-1].ended == "promoted"
     visit(log, results, "1", 1500, seed=1, taste=-1.0)
     found, gone = watch_over(config.model_copy(update={"base": begun.base}))
+    assert found is not None
     assert "returns" in {one.kind for one in found.alarms}
     assert gone is None  # nobody asked for it
     ended = run_round(config).rounds[-1]
@@ -87,6 +88,7 @@ def test_an_alarm_after_a_promotion_gives_the_champion_before_back(shop: Path) -
     assert run_round(config).rounds[-1].ended == "promoted"
     visit(log, results, "1", 100, seed=1)
     found, gone = watch_over(config)
+    assert found is not None
     assert [one.kind for one in found.alarms] == ["returns"]
     assert gone is not None
     assert gone.version is None  # it is the only champion that there was
