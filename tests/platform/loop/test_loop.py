@@ -37,7 +37,8 @@ def loop(folder: Path, **more: Any) -> LoopSettings:
 
 def canary_of(folder: Path) -> str | None:
     with registry(tracking_uri(None, str(folder / "results"))) as client:
-        return client.get_registered_model("shop").aliases.get(CANARY)
+        version = client.get_registered_model("shop").aliases.get(CANARY)
+    return None if version is None else str(version)
 
 
 @MINUTES
@@ -102,7 +103,7 @@ def test_a_loop_that_is_killed_at_each_step_comes_to_the_same_end(shop: Path, tm
     state_file = folder_of(str(shop / "results"), "shop") / FILE
     command = [sys.executable, "-m", "d3ray.jobs", "loop", "--config", str(config_file)]
     killed = list[str]()
-    for step in ("doctor", "train", "register", "judge", "promote"):
+    for step in ("train", "register", "judge"):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
         until = time.monotonic() + 120
         while process.poll() is None and time.monotonic() < until:
@@ -112,7 +113,7 @@ def test_a_loop_that_is_killed_at_each_step_comes_to_the_same_end(shop: Path, tm
                 break
             time.sleep(0.01)
         process.wait()
-    assert len(killed) >= 3  # some steps are over before they are seen
+    assert {"train", "judge"} <= set(killed)
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert "Round 1: promoted." in done.stdout
