@@ -68,9 +68,7 @@ class LogIndex:
         """Add rows of a log; shadows are left out, and so are rows that are there."""
         columns = [table[name].to_pylist() for name in ("role", "id", "policy", "episode", "step")]
         rows = [row[1:] for row in zip(*columns, strict=True) if row[0] in ACTED]
-        self._base.execute("begin")
-        self._base.executemany("insert or ignore into decisions values (?, ?, ?, ?)", rows)
-        self._base.execute("commit")
+        self._add("insert or ignore into decisions values (?, ?, ?, ?)", rows)
 
     def steps(self, policy: str | None, episode: str, step: int) -> list[StepKey]:
         """Find steps by their numbers: one, or one of each policy where None is given."""
@@ -84,11 +82,16 @@ class LogIndex:
 
     def add_outcomes(self, rows: Sequence[tuple[str, str, str]]) -> None:
         """Add outcomes as their key, what they say and their status; those that are there are left."""
-        self._base.executemany("insert or ignore into outcomes values (?, ?, ?)", rows)
+        self._add("insert or ignore into outcomes values (?, ?, ?)", rows)
 
     def outcomes(self, key: str) -> dict[str, str]:
         """Return what outcomes of a key say, and the status of each."""
         return dict(self._base.execute("select said, status from outcomes where key = ?", (key,)).fetchall())
+
+    def _add(self, statement: str, rows: Sequence[Any]) -> None:
+        self._base.execute("begin")
+        self._base.executemany(statement, rows)
+        self._base.execute("commit")
 
     def close(self) -> None:
         """Remove it."""

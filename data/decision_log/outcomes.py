@@ -27,6 +27,7 @@ from .reader import read_files
 from .schema import fitted_leaf, flat_column, outcome_schema
 from .writer import ROTATE_BYTES, ROTATE_SECONDS, LogWriter
 
+_TOLD = ["reward", "cost", "terminated", "truncated", "status"]
 Status = Literal["recorded", "known", "conflict", "unmatched"]
 
 
@@ -161,7 +162,7 @@ class OutcomeLedger:
                 answers.append(Answer("unmatched", key))
                 continue
             step = key if isinstance(key, StepKey) else None
-            name, said = _key(outcome, step), _said(outcome, seen)
+            name, said = _key(outcome, step), _said([getattr(outcome, told) for told in _TOLD[:-1]], seen)
             known = self._index.outcomes(name) | added.get(name, {})
             status = "recorded" if not known else "conflict"
             if said not in known:
@@ -219,15 +220,16 @@ class OutcomeLedger:
         return flat_column(values, kind) if name in self._columns else pa.array(values, kind)
 
     def _add_outcomes(self, tables: Iterable[Any]) -> None:
+        """Add rows of the log to the index."""
         for table in tables:
-            for row in table.to_pylist():
-                outcome = {name: row[name] for name in ("decision", "policy", "episode", "step")}
-                step = (
-                    None if row["episode"] is None or row["policy"] is None else StepKey(row["policy"], row["episode"], row["step"])
-                )
-                seen = {n: np.asarray(row[n], leaf.dtype) for n, leaf in self._columns.items() if row[n] is not None}
-                told = Outcome(**outcome, **{name: row[name] for name in ("reward", "cost", "terminated", "truncated")})
-                self._index.add_outcomes([(_key(told, step), _said(told, seen), row["status"])])
+            told, keys = (table.select(names).to_pylist() for names in (_TOLD, ["policy", "episode", "step", "decision"]))
+            parts = {name: table[name].to_pylist() for name in self._columns}
+            rows = list[tuple[str, str, str]]()
+            for k, (row, key) in enumerate(zip(told, keys, strict=True)):
+                seen = {n: np.asarray(parts[n][k], leaf.dtype) for n, leaf in self._columns.items() if parts[n][k] is not None}
+                *step, decision = key.values()
+                rows.append((_named(step, decision), _said([row[name] for name in _TOLD[:-1]], seen), row["status"]))
+            self._index.add_outcomes(rows)
 
     @contextmanager
     def _alone(self) -> Generator[None]:
@@ -242,13 +244,18 @@ class OutcomeLedger:
 
 def _key(outcome: Outcome, step: StepKey | None) -> str:
     """Name what an outcome is of: the step, where it is known, else as it was told."""
-    return json.dumps(step or [outcome.policy, outcome.episode, outcome.step, outcome.decision])
+    return _named(list(step or (outcome.policy, outcome.episode, outcome.step)), outcome.decision)
 
 
-def _said(outcome: Outcome, seen: dict[str, np.ndarray]) -> str:
+def _named(step: list[Any], decision: str | None) -> str:
+    return json.dumps([*step, decision] if None in step else step)
+
+
+def _said(told: Sequence[Any], seen: dict[str, np.ndarray]) -> str:
+    """Write reward, cost and flags, and a hash of each part of an observation, so that equal outcomes are equal texts."""
+    reward, cost, terminated, truncated = told
     parts = {name: hashlib.sha256(np.ascontiguousarray(part).tobytes()).hexdigest() for name, part in sorted(seen.items())}
-    cost = None if outcome.cost is None else float(outcome.cost)
-    return json.dumps([float(outcome.reward), cost, outcome.terminated, outcome.truncated, parts])
+    return json.dumps([float(reward), None if cost is None else float(cost), terminated, truncated, parts])
 
 
 def _answer(outcome: Outcome, known: dict[str, str], said: str) -> Answer:

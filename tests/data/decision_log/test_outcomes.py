@@ -169,7 +169,10 @@ def test_a_bucket_holds_outcomes_whose_decisions_come_later(tmp_path: Path) -> N
             "recorded",
         ]
     with OutcomeLedger(uri, spool=tmp_path / "three") as ledger:
-        assert statuses(ledger, end, Outcome(3.0, decision=first)) == ["known", "conflict"]
+        named = Outcome(9.0, "b", 0, policy="p")
+        assert statuses(ledger, end, Outcome(3.0, decision=first), named) == ["known", "conflict", "recorded"]
+    with OutcomeLedger(uri, spool=tmp_path / "three") as ledger:
+        assert statuses(ledger, named) == ["known"]
     for name in ("decisions", "outcomes"):
         (tmp_path / "copy" / name).mkdir(parents=True)
     for name in (place := Place(uri)).tree():
@@ -178,5 +181,5 @@ def test_a_bucket_holds_outcomes_whose_decisions_come_later(tmp_path: Path) -> N
     assert found.steps.columns["reward"].tolist() == [1, 2, 0]
     assert [note.partition(",")[0] for note in found.notes] == [
         "1 outcomes say something else than an earlier one of their decision",
-        "1 outcomes are of no decision in the log",
+        "2 outcomes are of no decision in the log",
     ]
