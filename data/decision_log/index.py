@@ -41,7 +41,7 @@ class Tail:
         self._seen: dict[LogFile, _Seen] = {}
 
     def new(self) -> Iterator[Any]:
-        """Read what has come since the last call. Raises OSError."""
+        """Read what has come since the last call, as an Arrow table of each file. Raises OSError."""
         names = sorted({path.name for _ in range(2) for path in self._folder.iterdir()})  # twice: see `LogFolder.files`
         for file in sorted({found[0] for name in names if (found := file_of(name))}):
             seen = self._seen.setdefault(file, _Seen())
@@ -51,7 +51,8 @@ class Tail:
                     rows = messages(pa.py_buffer(stream.read()), seen.schema)
                     seen.schema, seen.closed = rows.schema, suffix == CLOSED
                     seen.size += rows.size
-                    yield from rows.batches
+                    if rows.batches:
+                        yield pa.Table.from_batches(rows.batches, rows.schema).combine_chunks()
                     break
 
 
@@ -63,9 +64,9 @@ class LogIndex:
         for statement in _TABLES:
             self._base.execute(statement)
 
-    def add_decisions(self, batch: Any) -> None:
+    def add_decisions(self, table: Any) -> None:
         """Add rows of a log; shadows are left out, and so are rows that are there."""
-        columns = [batch.column(name).to_pylist() for name in ("role", "id", "policy", "episode", "step")]
+        columns = [table[name].to_pylist() for name in ("role", "id", "policy", "episode", "step")]
         rows = [row[1:] for row in zip(*columns, strict=True) if row[0] in ACTED]
         self._base.execute("begin")
         self._base.executemany("insert or ignore into decisions values (?, ?, ?, ?)", rows)

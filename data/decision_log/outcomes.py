@@ -8,7 +8,7 @@ import json
 import math
 import os
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -124,7 +124,7 @@ class OutcomeLedger:
         self._index, self._lock = LogIndex(), threading.Lock()
         self._decisions, self._outcomes = Tail(log, "decisions"), Tail(log, "outcomes")
         for rows in read_files(log, "outcomes") if log.spooled else ():
-            self._add_outcomes(rows.table.to_batches())
+            self._add_outcomes([rows.table])
 
     def record(self, outcomes: Sequence[Outcome]) -> list[Answer]:
         """Record outcomes, and answer each; what is answered is in the log.
@@ -136,8 +136,8 @@ class OutcomeLedger:
             self._add_outcomes(self._outcomes.new())
             keys = [self._find(outcome) for outcome in outcomes]
             if not all(isinstance(key, StepKey) for key in keys) and not self._log.spooled:
-                for batch in self._decisions.new():
-                    self._index.add_decisions(batch)
+                for table in self._decisions.new():
+                    self._index.add_decisions(table)
                 keys = [self._find(outcome) for outcome in outcomes]
             return self._decide(outcomes, shown, keys)
 
@@ -218,9 +218,9 @@ class OutcomeLedger:
         kind = self._schema.field(name).type
         return flat_column(values, kind) if name in self._columns else pa.array(values, kind)
 
-    def _add_outcomes(self, batches: Any) -> None:
-        for batch in batches:
-            for row in batch.to_pylist():
+    def _add_outcomes(self, tables: Iterable[Any]) -> None:
+        for table in tables:
+            for row in table.to_pylist():
                 outcome = {name: row[name] for name in ("decision", "policy", "episode", "step")}
                 step = (
                     None if row["episode"] is None or row["policy"] is None else StepKey(row["policy"], row["episode"], row["step"])

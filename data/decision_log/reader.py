@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from ..errors import DataError
@@ -21,6 +23,7 @@ class FileRows:
 
     file: LogFile
     table: Any
+    content: Any  # bytes up to the end of the last of them
     torn: int  # bytes at the end of a closed file, or of a dead writer's, that are no row
     closed: bool
 
@@ -30,8 +33,7 @@ def read_files(log: LogFolder, kind: Kind, columns: Sequence[str] | None = None)
 
     Raises DataError where a file is of another log.
     """
-    spec = log.read_about().spec
-    schema = decision_schema(spec) if kind == "decisions" else outcome_schema(spec)
+    schema = _schema(log, kind)
     for file in log.files(kind):
         if (found := log.content(kind, file)) is not None:
             content, closed = found
@@ -39,7 +41,8 @@ def read_files(log: LogFolder, kind: Kind, columns: Sequence[str] | None = None)
             if rows.schema is not None and not rows.schema.equals(schema):
                 raise DataError(f"{log.place.address(f'{kind}/{file.stem}')} is of another log: its columns are others.")
             table = pa.Table.from_batches(rows.batches, schema)
-            yield FileRows(file, table if columns is None else table.select(list(columns)), rows.torn, closed)
+            content = content.slice(0, rows.size)
+            yield FileRows(file, table if columns is None else table.select(list(columns)), content, rows.torn, closed)
 
 
 @dataclass(frozen=True)
@@ -49,34 +52,59 @@ class LogTable:
     Attributes:
         table: The rows, those of a file together.
         ends: How many rows there are up to the end of each file.
+        sizes: Bytes of each file, and their SHA-256, as far as they were read.
         torn: Bytes of rows that were not written whole, by the file.
         gone: Files that are missing between others of their writer.
     """
 
     table: Any
     ends: dict[LogFile, int]
-    torn: dict[str, int] = field(default_factory=dict[str, int])
-    gone: list[str] = field(default_factory=list[str])
+    sizes: dict[str, tuple[int, str]]
+    torn: dict[str, int]
+    gone: list[str]
 
 
 def read_rows(log: LogFolder, kind: Kind, columns: Sequence[str] | None = None) -> LogTable:
     """Read all rows of a log, as `read_files` does."""
-    tables, ends, torn, gone, n = list[Any](), dict[LogFile, int](), dict[str, int](), list[str](), 0
-    last: LogFile | None = None
+    found = LogTable(None, {}, {}, {}, [])
+    tables, n, last = list[Any](), 0, None
     for rows in read_files(log, kind, columns):
+        name = f"{kind}/{rows.file.stem}"
+        found.sizes[name] = (rows.content.size, hashlib.sha256(memoryview(rows.content)).hexdigest())
         if rows.torn and rows.closed:
-            torn[f"{kind}/{rows.file.stem}"] = rows.torn
-        if last is not None and last.writer == rows.file.writer:
-            gone += [f"{kind}/{LogFile(last.writer, k).stem}" for k in range(last.number + 1, rows.file.number)]
+            found.torn[name] = rows.torn
+        first = 0 if last is None or last.writer != rows.file.writer else last.number + 1
+        found.gone.extend(f"{kind}/{LogFile(rows.file.writer, k).stem}" for k in range(first, rows.file.number))
         last = rows.file
         n += rows.table.num_rows
-        ends[rows.file] = n
+        found.ends[rows.file] = n
         tables.append(rows.table.combine_chunks())
     if not tables:
-        spec = log.read_about().spec
-        schema = decision_schema(spec) if kind == "decisions" else outcome_schema(spec)
-        tables = [schema.empty_table() if columns is None else schema.empty_table().select(list(columns))]
-    return LogTable(pa.concat_tables(tables), ends, torn, gone)
+        empty = _schema(log, kind).empty_table()
+        tables = [empty if columns is None else empty.select(list(columns))]
+    return replace(found, table=pa.concat_tables(tables))
+
+
+def take_rows(log: LogFolder, kind: Kind, ends: Mapping[LogFile, int], rows: np.ndarray, columns: Sequence[str]) -> Any:
+    """Read some rows of a log again, by their numbers where files end at `ends`, as an Arrow table in the order asked for."""
+    starts = dict(zip(ends, [0, *ends.values()][:-1], strict=True))
+    found, numbers = list[Any](), list[np.ndarray]()
+    for part in read_files(log, kind, columns):
+        if part.file in ends:
+            here = np.unique(rows[(rows >= starts[part.file]) & (rows < ends[part.file])])
+            numbers.append(here)
+            found.append(part.table.combine_chunks().take(here - starts[part.file]))
+    there = np.concatenate([np.zeros(0, np.int64), *numbers])
+    if not np.isin(rows, there).all():
+        raise DataError(f"{log.place} has lost files while it was read.")
+    order = np.argsort(there, kind="stable")
+    empty = _schema(log, kind).empty_table().select(list(columns))
+    return pa.concat_tables([empty, *found]).take(order[np.searchsorted(there[order], rows)])
+
+
+def _schema(log: LogFolder, kind: Kind) -> Any:
+    spec = log.read_about().spec
+    return decision_schema(spec) if kind == "decisions" else outcome_schema(spec)
 
 
 def read_log(where: str | Path, kind: Kind = "decisions", columns: Sequence[str] | None = None) -> Any:

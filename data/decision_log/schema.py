@@ -24,14 +24,15 @@ def decision_schema(spec: Spec) -> Any:
     """Columns of decisions.
 
     `id` (WRITER-n), `policy` (its name in the service), `version` (of the policy), `role` (see `ROLES`), `episode` (a key), `step`
-    (from 0), `time` (the clock of who wrote it), `reason` (why the fallback acted), `log_prob` (of the action under what acted;
-    null where there is no density), `value` (null where none is known), the observation as the policy was given it, `action`, and
-    of discrete actions `legal` (flags; null: all are).
+    (from 0), `alone` (whether its request named no episode: it is one of one step), `time` (the clock of who wrote it), `reason`
+    (why the fallback acted), `log_prob` (of the action under what acted; null where there is no density), `value` (null where none
+    is known), the observation as the policy was given it, `action`, and of discrete actions `legal` (flags; null: all are).
     """
     texts = [pa.field(name, pa.string(), nullable=False) for name in ("id", "policy", "version", "role", "episode")]
     fields = [
         *texts,
         pa.field("step", pa.int64(), nullable=False),
+        pa.field("alone", pa.bool_(), nullable=False),
         pa.field("time", TIME, nullable=False),
         pa.field("reason", pa.string()),
         pa.field("log_prob", pa.float32()),
@@ -101,14 +102,21 @@ def flat_column(values: Sequence[np.ndarray | None], kind: Any) -> Any:
 
 
 def numpy_column(column: Any) -> np.ndarray:
-    """Turn a column without nulls back into an array [N, ...]."""
+    """Turn a column into an array [N, ...]; a number that is null becomes NaN, and flags that are null ones."""
     whole = column.combine_chunks()
-    array = whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
+    parts = whole.chunks if isinstance(whole, pa.ChunkedArray) else [whole]  # texts may be more than one array can hold
+    return np.concatenate([_numpy(part) for part in parts])
+
+
+def _numpy(array: Any) -> np.ndarray:
     if isinstance(array, pa.FixedShapeTensorArray):
         return array.to_numpy_ndarray()
-    if pa.types.is_fixed_size_list(array.type):
-        return array.flatten().to_numpy(zero_copy_only=False).reshape(len(array), array.type.list_size)
-    return array.to_numpy(zero_copy_only=False)
+    if not pa.types.is_fixed_size_list(array.type):
+        return array.to_numpy(zero_copy_only=False)
+    told = array.drop_null()
+    out = np.ones((len(array), array.type.list_size), array.type.value_type.to_pandas_dtype())
+    out[np.asarray(array.is_valid())] = told.flatten().to_numpy(zero_copy_only=False).reshape(len(told), out.shape[1])
+    return out
 
 
 def fitted(spec: Spec, observation: Any, action: Any) -> dict[str, np.ndarray]:

@@ -130,8 +130,9 @@ def messages(content: Any, schema: Any = None) -> Messages:
             schema = pa.ipc.read_schema(pa.ipc.read_message(reader))
             size = reader.tell()
         while True:
-            message = pa.ipc.read_message(reader)
-            batches.append(pa.ipc.read_record_batch(message, schema))
+            batch = pa.ipc.read_record_batch(pa.ipc.read_message(reader), schema)
+            batch.validate(full=True)  # for a damaged one may say that its texts lie anywhere
+            batches.append(batch)
             size = reader.tell()
     except (EOFError, OSError, ValueError):  # pyarrow.ArrowInvalid is a ValueError
         pass

@@ -147,6 +147,7 @@ class DecisionRows:
         version: Of the policy that acted, one for all or one each.
         role: `champion`, `canary`, `fallback` or `shadow`, one for all or one each.
         episode: Keys, one each. None: the decision is an episode of one step of its own, whose key is its id.
+        alone: Which others are episodes of one step of their own, under a key that the service made.
         step: Within the episode, from 0, one each.
         observation: As the spec has it, raw: [N, ...], or (nested) dicts and tuples of such arrays.
         action: [N, ...], raw.
@@ -168,6 +169,7 @@ class DecisionRows:
     value: Any = None
     reason: Sequence[str | None] | None = None
     time: float | None = None
+    alone: bool | Sequence[bool] = False
 
 
 class DecisionWriter:
@@ -251,6 +253,7 @@ class DecisionWriter:
             "role": roles,
             "episode": [own if key is None else key for key, own in zip(rows.episode, ids, strict=True)],
             "step": step,
+            "alone": [key is None or own for key, own in zip(rows.episode, _each(rows.alone, n), strict=True)],
             "time": [when] * n,
             "reason": [None] * n if rows.reason is None else list(rows.reason),
             "log_prob": _numbers("log_prob", rows.log_prob, n),
@@ -272,8 +275,8 @@ class DecisionWriter:
         return [None if mask is None else mask.astype(np.uint8) for mask in masks]
 
 
-def _each(value: str | Sequence[str], n: int) -> list[str]:
-    return [value] * n if isinstance(value, str) else list(value)
+def _each(value: Any, n: int) -> list[Any]:
+    return [value] * n if isinstance(value, str | bool) else list(value)
 
 
 def _numbers(name: str, values: Any, n: int) -> Any:

@@ -26,6 +26,7 @@ class Imported:
     notes: list[str] = field(default_factory=list[str])  # sentences: what was decided, and what was left out
     provenance: dict[str, Any] = field(default_factory=dict[str, Any])  # JSON values: what else the file says of itself
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])  # of columns' entries, where it says
+    read: tuple[int, str] | None = None  # bytes and SHA-256 of what was read, of a folder that others write to; None: all of it
 
 
 class Ends(Protocol):

@@ -36,6 +36,7 @@ class _Formats(UserDict[str, Any]):
 
 FORMATS = _Formats(  # in the order in which they are asked about a file: the particular before the general
     {
+        "decisions": "decisions.decision_log:DecisionLog",
         "d4rl": "hdf5.d4rl:D4RL",
         "d3rlpy": "hdf5.d3rlpy:D3rlpy",
         "ogbench": "npz.ogbench:OGBench",

@@ -47,6 +47,7 @@ class IngestConfig(JobConfig):
     illegal_actions: Literal["refuse", "keep"] = option(
         "refuse", "steps whose action is illegal by the data's action_mask: refuse the file, or keep them as they are"
     )
+    join: str | None = option(None, "CSV of outcomes that are joined to a decision log: episode, step, reward, …")
     rename: dict[str, str] = option(dict, "columns by their usual name: what this file calls them, as {observations: states}")
     options: dict[str, Any] = option(dict, "further settings of the importer, such as {rewards: arriving}")
     n_shards: int | None = option(None, "files of the dataset; null: one for each GiB", ge=1)
@@ -57,7 +58,16 @@ class IngestConfig(JobConfig):
     def model_post_init(self, context: Any, /) -> None:
         if twice := [
             key
-            for key in ("timeout_at", "discrete_action", "actions", "action_scale", "keep_float64", "illegal_actions", "rename")
+            for key in (
+                "timeout_at",
+                "discrete_action",
+                "actions",
+                "action_scale",
+                "keep_float64",
+                "illegal_actions",
+                "join",
+                "rename",
+            )
             if key in self.options
         ]:
             raise ConfigError(f"{twice[0]} is a setting of its own; write {twice[0]}=VALUE instead of options.{twice[0]}.")
@@ -77,7 +87,12 @@ def run(config: IngestConfig) -> IngestResult:
     """Imports everything or leaves nothing. Raises DataError, ConfigError or StorageError."""
     from ...platform.datasets.ingest import ingest
 
-    own = {"timeout_at": config.timeout_at, "discrete_action": config.discrete_action, "rename": config.rename or None}
+    own = {
+        "timeout_at": config.timeout_at,
+        "discrete_action": config.discrete_action,
+        "join": config.join,
+        "rename": config.rename or None,
+    }
     done = ingest(
         config.source,
         config.target,
@@ -102,9 +117,12 @@ def run(config: IngestConfig) -> IngestResult:
     dataset = done.dataset
     returns, files = dataset.statistics.return_, len(done.files)
     std = returns.std if isinstance(returns.std, float) else math.nan
+    origin = f" from {files:,} file{'s' if files > 1 else ''}"
+    if done.added is not None:
+        origin = f", of which {done.added[0]:,} in {done.added[1]:,} are new"
     made = (
-        f"{dataset.name}: {dataset.n_transitions:,} transitions in {dataset.n_episodes:,} episodes from "
-        f"{files:,} file{'s' if files > 1 else ''}, mean return {returns.mean:.1f} (standard deviation {std:.1f})."
+        f"{dataset.name}: {dataset.n_transitions:,} transitions in {dataset.n_episodes:,} episodes{origin}, "
+        f"mean return {returns.mean:.1f} (standard deviation {std:.1f})."
     )
     look = {"dataset": config.target, "more": f"d3ray inspect {config.target}"}
     return IngestResult(made=made, look=look, dataset=dataset)

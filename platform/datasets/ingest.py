@@ -19,6 +19,7 @@ from ...data.catalog.local import bounded
 from ...data.dataset import Dataset
 from ...data.errors import ConfigError, DataError
 from ...data.formats.actions import FAR, ActionsOutside
+from ...data.formats.decisions.decision_log import NothingNewError
 from ...data.formats.registry import check_options
 from ...data.spec import Box, Environment, Spec
 from ...data.storage.files import Place
@@ -32,6 +33,7 @@ from ...data.storage.writing import Draft
 from ...data.uris import is_remote
 from ...data.version import __version__
 from .committing import called, commit_pieces, space_in
+from .growing import log_in, options_after, write_grown
 from .parts import AmountsError, check_same_columns
 from .reading import Ended, Reading, Source, SourceFile, reading
 from .sources import catalog_entry, find_sources, folders_here
@@ -48,6 +50,7 @@ class Ingested:
     files: list[SourceFile]
     notes: list[str] = field(default_factory=list[str])  # what importers decided, said once
     warnings: list[str] = field(default_factory=list[str])  # what is unusual in the data
+    added: tuple[int, int] | None = None  # transitions and episodes, where a log's were added to the dataset that was there
 
 
 def ingest(
@@ -70,6 +73,8 @@ def ingest(
     progress: Progress = no_progress,
 ) -> Ingested:
     """Imports files, in the order given, as one dataset.
+
+    A decision log that the dataset at the target was made of before is read on: what is new is added, as its next version.
 
     Args:
         sources: files, folders, patterns, URIs (see `find_sources`) or catalog names. A name brings its format, options,
@@ -110,6 +115,9 @@ def ingest(
     with folders_here(sources) as (here, copies):
         files = find_sources(here, format)
         items = [Source(file, index, _copied(file, copies)) for index, file in enumerate(files)]
+        if not overwrite and (there := log_in(target, items)):
+            after = {**(options or {}), **own, "spec": spec, **options_after(*there)}
+            return _grown(there, reading(items, format, after), target, name, work.shape)
         with Draft(target, overwrite=overwrite) as draft:
             amounts, found = frozenset[str](), None
             while found is None:
@@ -123,6 +131,14 @@ def ingest(
                     amounts |= error.columns
     dataset = Dataset.open(target)
     return Ingested(dataset, found, [*_said(found), *_proposed(dataset)], _warnings(dataset))
+
+
+def _grown(there: tuple[Dataset, dict[str, Any]], read: Reading, target: str | Path, name: str | None, shape: Shape) -> Ingested:
+    try:
+        dataset, file = write_grown(*there, read, target, name, shape)
+    except NothingNewError as error:
+        return Ingested(there[0], [], [str(error)], added=(0, 0))
+    return Ingested(dataset, [file], _said([file]), _warnings(dataset), added=(file.n_transitions, file.n_episodes))
 
 
 def _copied(file: str, copies: Mapping[str, str]) -> str:

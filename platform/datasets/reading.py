@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -182,8 +182,12 @@ def reading(sources: Sequence[Source], format: str | None, options: Mapping[str,
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, or of all files in a folder; 0 of what is not there."""
-    return sum(file.stat().st_size for file in (path.rglob("*") if path.is_dir() else (path,)) if file.is_file())
+    """Bytes of a file, or of all files in a folder; 0 of what is not there, or is renamed just now."""
+    total = 0
+    for file in path.rglob("*") if path.is_dir() else (path,):
+        with suppress(FileNotFoundError):
+            total += file.stat().st_size if file.is_file() else 0
+    return total
 
 
 def _read_file(item: Source, format: str | None, options: Mapping[str, Any]) -> tuple[StepTable, str]:
@@ -198,7 +202,7 @@ def _read_part(item: Source, read: Callable[[], Imported], is_first: bool) -> tu
 
 
 def _told(item: Source, imported: Imported, whole: Path | None) -> tuple[StepTable, str]:
-    size, sha256 = (0, "") if whole is None else size_and_sha256(whole)
+    size, sha256 = (0, "") if whole is None else imported.read or size_and_sha256(whole)
     steps = imported.steps
     told = Told(
         index=item.index,

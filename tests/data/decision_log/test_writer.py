@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -222,6 +223,29 @@ def test_a_full_disk_refuses_a_decision_and_leaves_the_log_whole(tmp_path: Path)
     )
     assert "StorageError" in done.stderr
     assert done.stdout.split() == read_log(tmp_path)["id"].to_pylist()
+
+
+def test_what_could_not_be_synced_is_not_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(descriptor: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    with DecisionWriter(tmp_path, POINT, policy="p", fsync=True) as writer:
+        writer.append(decisions("a", 0))
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", broken)
+            with pytest.raises(StorageError, match="decisions cannot be written: input/output error"):
+                writer.append(decisions("a", 1))
+        writer.append(decisions("a", 2))
+    assert read_log(tmp_path)["step"].to_pylist() == [0, 2]
+
+
+def test_a_file_that_is_renamed_while_the_folder_is_listed_is_not_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is renamed once, so one of two looks sees it."""
+    with DecisionWriter(tmp_path, POINT, policy="p") as writer:
+        writer.append(decisions("a", 0))
+    names, looks = Place.names, iter(range(100))
+    monkeypatch.setattr(Place, "names", lambda place: [] if next(looks) == 0 else names(place))
+    assert read_log(tmp_path).num_rows == 1
 
 
 def test_a_bucket_gets_closed_files_in_order_and_again_after_it_was_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,9 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from d3ray.data.dataset import Dataset
+from d3ray.data.decision_log import DecisionRows, DecisionWriter, Outcome, OutcomeLedger
 from d3ray.data.exporters.registry import EXPORTERS, export
+from d3ray.data.spec import Box, Discrete, Spec
 
 from . import tianshou_files as tianshou
 from .minari_folders import BOX, TWO, arrow_folder, episode_of, metadata
@@ -297,7 +299,18 @@ def _lerobot(folder: Path) -> Path:
     return folder / "arm"
 
 
+def _decisions(folder: Path) -> Path:
+    spec = Spec(observation=Box(shape=(3,)), action=Discrete(n=3))
+    with DecisionWriter(folder / "log", spec, policy="p") as writer, OutcomeLedger(folder / "log") as ledger:
+        for k, n in enumerate(LENGTHS):
+            shown, steps = np.random.default_rng(k).normal(size=(n, 3)), np.arange(n)
+            ids = writer.append(DecisionRows("1", "champion", [f"{k}"] * n, steps, shown, steps % 3, np.zeros(n)))
+            ledger.record([Outcome(1.0, decision=id, terminated=id == ids[-1]) for id in ids])
+    return folder / "log"
+
+
 WRITERS = {
+    "decisions": _decisions,
     "d3rlpy 2020": _d3rlpy_2020,
     "npz imitation": _imitation,
     "pfrl": _pfrl,

@@ -150,7 +150,7 @@ def fuzz(files: dict[str, Path], folder: Path, n: int, seed: int) -> dict[str, i
 
 def _problem(sentence: str) -> str:
     """Why a refusal is not one sentence of use to a person."""
-    if "\n" in sentence or len(sentence) > 1500:
+    if "\n" in sentence or len(sentence) > 1600:
         return "more than a sentence"
     if "source" not in sentence:
         return "names no file"
