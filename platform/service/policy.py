@@ -74,6 +74,7 @@ class Case:
     shadow_memory: Flat
     restarted: bool
     explain: bool
+    single: bool = False  # of no episode that the client named; `episode` is then a key for its random numbers alone
     taken: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self) -> bool:
@@ -167,7 +168,8 @@ class ServedPolicy:
         memory = self._memory(version, state, asked, step, restarted=restarted)
         shadow_memory = self._shadow_memory(turn.shadow, state)
         columns = version.shown(asked.observation, asked.action_mask)
-        return Case(version, role, episode, step, columns, memory, turn.shadow, shadow_memory, restarted, explain)
+        single = asked.episode is None and state is None
+        return Case(version, role, episode, step, columns, memory, turn.shadow, shadow_memory, restarted, explain, single)
 
     def _new_episode(self) -> str:
         from uuid import uuid4
@@ -351,7 +353,7 @@ class ServedPolicy:
             policy=self.name,
             version=version,
             role=role,
-            episode=case.episode,
+            episode=None if case.single else case.episode,
             step=case.step,
             observation={name: part[0] for name, part in case.columns.items() if name != ACTION_MASK},
             action=case.version.recorded(action)[0],
@@ -373,11 +375,11 @@ class ServedPolicy:
             policy=self.name,
             version=choice.version,
             role=choice.role,
-            episode=case.episode,
+            episode=one if case.single else case.episode,
             step=case.step,
             action=choice.action[0].tolist(),
             log_prob=choice.log_prob,
-            state=packed(State(self.name, case.version.label, case.episode, case.step + 1, memory)),
+            state=None if case.single else packed(State(self.name, case.version.label, case.episode, case.step + 1, memory)),
             restarted=case.restarted,
             reason=choice.reason,
             explain=self._explained(choice) if case.explain else None,

@@ -25,7 +25,7 @@ class Row:
     policy: str
     version: str
     role: str
-    episode: str
+    episode: str | None  # None: it is no step of an episode, and its id is its key
     step: int
     observation: Flat  # by column, without the batch's axis
     action: np.ndarray

@@ -21,7 +21,7 @@ class Asked(Config):
     observation: Any = setting(..., "as the environment shows it, raw: a number, lists, or an object of them")
     episode: str | None = Field(
         None,
-        description="key of its episode; null: one of a single step, whose key the server makes",
+        description="key of its episode; null: it is no step of one, and its id is its key",
         min_length=1,
         max_length=LONGEST,
     )
@@ -70,7 +70,7 @@ class Decision(Config):
     step: int
     action: Any = setting(..., "raw: what to do")
     log_prob: float | None = setting(..., "log probability of it, or log density in units of raw actions; null: it has none")
-    state: str = setting(..., "hand it in with the episode's next request")
+    state: str | None = setting(..., "hand it in with the episode's next request; null where the request named no episode")
     restarted: bool = setting(False, "whether the version that the state was of is gone, so that its memory began anew")
     reason: str | None = setting(None, "why the fallback acted")
     explain: Explained | None = None
