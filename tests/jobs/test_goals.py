@@ -104,6 +104,9 @@ def test_goals_go_through_every_command(
     for seed in results_of(find_experiment(str(tmp_path / "results"), "aimed")).seeds:
         assert (seed.status, seed.step) == ("FINISHED", 20)
         assert 0 <= seed.metrics["evaluation/return"] <= 1
+        shares = [seed.metrics[name] for name in seed.metrics if name.startswith("evaluation/success_task")]
+        assert len(shares) == (3 if "tasks" in playing else 0)
+        assert not shares or np.mean(shares) == pytest.approx(seed.metrics["evaluation/success"])
         assert np.isfinite(seed.metrics["train/critic_loss"])
 
     assert run_command("export", ["aimed", "package", "seed=0", where]) == 0
