@@ -20,7 +20,7 @@ from ...data.spec import Spec
 from ..config import Preset
 from ..definition import LossValue, Network, loss
 from ..nets import Hyper, Nets
-from .shared import CODE, GoalConditioned, GoalConfig, aimed, log_prob
+from .shared import CODE, THREE, GoalConditioned, GoalConfig, aimed, log_prob
 
 
 class GCBCConfig(GoalConfig):
@@ -32,7 +32,15 @@ class GCBC(GoalConditioned):
 
     Config: ClassVar = GCBCConfig
     presets: ClassVar = {
-        "ogbench": Preset(f"{CODE}/gcbc.py, and the same for all of its tasks of states in impls/hyperparameters.sh", {})
+        "ogbench": Preset(f"{CODE}/gcbc.py, and the same for all of its tasks of states in impls/hyperparameters.sh", {}),
+        "ogbench-pixels": Preset(
+            "OGBench's code 1d41409, impls/hyperparameters.sh: the same for all ants in mazes from pictures",
+            {
+                "batch_size": 256,
+                "observation_scaler": "pixel",
+                "actor_encoder": {"name": "impala", **THREE.model_dump(include={"hidden_units", "activation", "initializer"})},
+            },
+        ),
     }
     actions: ClassVar = "continuous"
     looks_ahead: ClassVar = False
