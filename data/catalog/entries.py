@@ -119,8 +119,8 @@ class Entry(Config):
 class Family(Config):
     """Entries that differ in a few words: in names `{word}` stands for a key of the word's values, elsewhere for its value.
 
-    A word's values are a mapping, a list (key and value are the same), or whole numbers such as "1..50". What an entry lists may
-    say `each: {word: values}`: it stands there once for each of them.
+    A word's values are a mapping, a list (key and value are the same), or whole numbers such as "1..50" or "000..099". What an
+    entry lists may say `each: {word: values}`: it stands there once for each of them.
     """
 
     name: str
@@ -284,7 +284,8 @@ def _own(path: Path) -> Shelf:
 def _values(values: Mapping[str, str] | tuple[str, ...] | str) -> Mapping[str, str]:
     if isinstance(values, str):
         first, _, last = values.partition("..")
-        return {str(k): str(k) for k in range(int(first), int(last) + 1)}
+        numbers = [str(k).zfill(len(first)) for k in range(int(first), int(last) + 1)]
+        return {number: number for number in numbers}
     return values if isinstance(values, Mapping) else {value: value for value in values}
 
 
