@@ -245,6 +245,13 @@ def catalog() -> Catalog:
     return _read(tuple(stamps))
 
 
+def name_catalogs_absolutely() -> None:
+    """Name the files of `D3RAY_CATALOG` by absolute paths, for processes that this one starts and that lie in other folders."""
+    if said := os.environ.get(VARIABLE):
+        paths = (str(Path(path).expanduser().absolute()) if path else path for path in said.split(os.pathsep))
+        os.environ[VARIABLE] = os.pathsep.join(paths)
+
+
 @functools.lru_cache(maxsize=4)
 def _read(own: tuple[tuple[str, int], ...]) -> Catalog:
     shelves = {"d3ray": Shelf(entries={f"d3ray/{folder.name}": _shipped(folder) for folder in shipped_folders()})}

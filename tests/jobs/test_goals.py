@@ -117,7 +117,7 @@ def test_goals_go_through_every_command(
         assert run_command("evaluate", [*named, "episodes=3"]) == 0, capsys.readouterr()
         assert "over 3 episodes" in capsys.readouterr().out
     assert run_command("judge", ["policies=[package]", f"dataset={data}", "name=verdict", where]) == BAD_INPUT
-    assert "the policy was fitted on observations by keys" in capsys.readouterr().err
+    assert "'wandering' has observations of shape [2], and the policy was fitted on observations by keys" in capsys.readouterr().err
 
 
 def test_what_is_held_out_does_not_say_which_goal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

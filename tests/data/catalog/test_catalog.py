@@ -24,6 +24,7 @@ import pytest
 
 from d3ray import Dataset
 from d3ray.data.catalog import Entry, catalog
+from d3ray.data.catalog.entries import name_catalogs_absolutely
 from d3ray.data.catalog.local import dataset_folder, download_folder, prepare, state
 from d3ray.data.catalog.references import references
 from d3ray.data.errors import ConfigError, DataError, StorageError
@@ -444,3 +445,12 @@ def test_the_key_of_an_entry_follows_what_makes_the_dataset() -> None:
     assert plain.key == Entry.model_validate({**said, "about": "other", "licence": "MIT"}).key
     assert plain.key != Entry.model_validate({**said, "options": {"timeout_at": 3}}).key
     assert plain.files_key == Entry.model_validate({**said, "options": {"timeout_at": 3}}).files_key
+
+
+def test_a_catalog_by_a_relative_path_is_known_in_other_folders_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own(tmp_path, monkeypatch, entries={"team/walk": {"folder": "s3://bucket/walk"}})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("D3RAY_CATALOG", f"catalog.json{os.pathsep}")
+    name_catalogs_absolutely()
+    monkeypatch.chdir("/")
+    assert catalog().find("team/walk") is not None
