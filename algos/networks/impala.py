@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -77,7 +77,7 @@ class ImpalaNetwork(EncoderModule):
 
     def forward(self, observation: Observation | Repeated, action: Tensor | None = None, first: int | None = None) -> Tensor:
         shown = observation.observation if isinstance(observation, Repeated) else observation
-        images = {_ALONE: shown} if isinstance(shown, Tensor) else shown
+        images = {_ALONE: shown} if isinstance(shown, Tensor) else cast("dict[str, Tensor]", shown)
         parts = [images[key].movedim(-1, -3) if last else images[key] for key, last in self.last.items()]
         x = self.seen(self.stacks(parts[0] if len(parts) == 1 else torch.cat(parts, -3)))
         if isinstance(observation, Repeated):
@@ -100,7 +100,7 @@ class ImpalaEncoder(PerceptronConfig):
     feature_size: int = setting(512, "width of the layer over what the stacks see", source=OGBENCH, gt=0)
 
     def build(self, observation: ObservationSpace, action_size: int = 0, members: int | None = None) -> EncoderModule:
-        images = {_ALONE: observation} if isinstance(observation, Leaf) else getattr(observation, "spaces", {})
+        images: Any = {_ALONE: observation} if isinstance(observation, Leaf) else getattr(observation, "spaces", {})
         if not isinstance(images, Mapping) or not all(isinstance(one, Box) and len(one.shape) == 3 for one in images.values()):
             raise ConfigError(f"The impala encoder needs images of three axes, and observations are {described(observation)}.")
         if len(sizes := {_channels_first(one)[1:] for one in images.values()}) != 1:
