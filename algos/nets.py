@@ -270,6 +270,10 @@ def asked(loss: Loss, nets: Nets, batch: Any, h: Hyper) -> tuple[Tensor, dict[st
         fit = " or ".join(_mark(other) for other, shape in _SHAPES.items() if len(shape) == values.ndim)
         gave = f"and gave the shape {tuple(values.shape)}{fit and f': mark it {fit}'}"
         raise TypeError(f"The loss {loss.__qualname__} is marked {_mark(axes)}, {gave}.")
+    told = cast("dict[str, Any]", metrics)
+    if other := next(((name, metric) for name, metric in told.items() if not isinstance(metric, Tensor)), None):
+        name, kind = other[0], type(other[1]).__name__
+        raise TypeError(f"The loss {loss.__qualname__} gives tensors as metrics, and gave the metric {name!r} as a {kind}.")
     return values, metrics, axes
 
 

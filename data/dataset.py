@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from .operations.difference import Difference
 
 
+_AIMED = "_aimed"  # what is remembered of `with_goals`
+
+
 class Dataset(Recording):
     """Transitions in episodes. Make one with `from_arrays` or `from_steps`, or `open` a folder.
 
@@ -165,11 +168,14 @@ class Dataset(Recording):
 
         It is made once, so that a second training on these data knows the same dataset.
         """
-        known: dict[Any, Dataset] = self.__dict__.setdefault("_aimed", {})
+        known: dict[Any, Dataset] = self.__dict__.setdefault(_AIMED, {})
         key = part if part is None or isinstance(part, str) else tuple(part)
         if key not in known:
             known[key] = Dataset.of(goals.with_goals(self, part))
         return known[key]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != _AIMED}  # which whoever gets it makes anew
 
     def map_batches(
         self,

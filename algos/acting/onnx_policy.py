@@ -13,7 +13,7 @@ from ...data.spec import Spec
 from .frames import Memoryless
 from .graph_inputs import NoiseInput, StateInput
 from .inputs import named_inputs, raw_inputs
-from .remembering import Remembering
+from .remembering import Remembering, in_pieces
 
 
 class OnnxPolicy(Memoryless):
@@ -42,7 +42,8 @@ class OnnxPolicy(Memoryless):
 
     def _acted(self, observation: Any) -> np.ndarray:
         rows = raw_inputs(self.spec, observation)
-        return self.run({name: as_type(f"The policy takes {name}", part, self._types[name]) for name, part in rows.items()})
+        typed = {name: as_type(f"The policy takes {name}", part, self._types[name]) for name, part in rows.items()}
+        return in_pieces(lambda inputs: (self.run(inputs),), typed)[0]
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
         """Actions at inputs by name, in the graph's own types."""

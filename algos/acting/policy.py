@@ -26,6 +26,7 @@ from ..recurrence import acted, remembered
 from .frames import Memoryless
 from .inputs import raw_inputs
 from .plain import plain_array
+from .remembering import in_pieces
 
 
 class PolicyModule(nn.Module):
@@ -148,9 +149,6 @@ class Policy(Memoryless):
         self.frames, self.frame_padding = frames, frame_padding
         self._draws = Draws(module.ports, module.dtype, device)
 
-    def _acted(self, observation: Any) -> np.ndarray:
-        return self._answer(self.module, observation)
-
     def propose(self, what: str, state: None, observation: Any, *, step: int, seed: int) -> tuple[None, np.ndarray]:
         """Give what an explorer departs from: "action", the greedy one; "draw", one drawn at (seed, step); "values", [B, A].
 
@@ -197,6 +195,14 @@ class Policy(Memoryless):
         inputs = {name: torch.as_tensor(rows, device=self.device) for name, rows in raw_inputs(self.spec, observation).items()}
         with torch.no_grad():
             return function(module_input(self.spec, inputs)).cpu().numpy()
+
+    def _acted(self, observation: Any) -> np.ndarray:
+        def run(inputs: Mapping[str, Tensor]) -> tuple[np.ndarray]:
+            with torch.no_grad():
+                return (self.module(module_input(self.spec, inputs)).cpu().numpy(),)
+
+        shown = raw_inputs(self.spec, observation)
+        return in_pieces(run, {name: torch.as_tensor(rows, device=self.device) for name, rows in shown.items()})[0]
 
 
 def _repeated(x: Tensor, n: int) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,16 @@ DECISIONS = "lasting/decisions"  # how many each environment has had, which tell
 KEYS = "lasting/keys"  # uint64: keys that noise is drawn by in this one step, whatever else is in the batch; no input of the graph
 
 Memory = dict[str, np.ndarray]
+PIECE = 512  # rows that go through a graph at once: several actions of each, in several networks, take memory
+
+
+def in_pieces(run: Callable[[Mapping[str, Any]], tuple[np.ndarray, ...]], inputs: Mapping[str, Any]) -> tuple[np.ndarray, ...]:
+    """What `run` makes of the rows of all inputs [n, ...], of at most `PIECE` at once."""
+    n = len(next(iter(inputs.values())))
+    if n <= PIECE:
+        return run(inputs)
+    parts = [run({name: rows[k : k + PIECE] for name, rows in inputs.items()}) for k in range(0, n, PIECE)]
+    return tuple(np.concatenate(outputs) for outputs in zip(*parts, strict=True))
 
 
 class Remembering:
@@ -75,7 +85,7 @@ class Remembering:
         rows, leaves = raw_inputs(self.spec, with_mask(self.spec, observation, action_mask)), named_inputs(self.spec)
         inputs = {name: part.astype(leaves[name].dtype, copy=False) for name, part in rows.items()}
         inputs |= {name: array for name, array in state.items() if name not in (DECISIONS, KEYS)} | self.drawn(state)
-        action, *new = self.run_graph(inputs)
+        action, *new = in_pieces(self.run_graph, inputs)
         memory = {s.name: array for s, array in zip(self.states, new, strict=True)}
         if DECISIONS in state:
             memory[DECISIONS] = state[DECISIONS] + 1

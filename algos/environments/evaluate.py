@@ -38,11 +38,21 @@ class Evaluation:
     environment: Environment | None = None  # None: an object that no registry knows
     cut: int = 0  # episodes that a limit ended, which count with what they had returned by then, or that it left no time for
     successes: np.ndarray | None = None  # [episodes] bool; None: it tells of none
+    tasks: np.ndarray | None = None  # [episodes] int64, of an environment whose tasks come in turn; None: it has none
 
     @property
     def success(self) -> float | None:
         """The share of episodes in which the task was solved; None where the environment does not tell."""
         return None if self.successes is None else float(self.successes.mean())
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Shares of solved episodes by metric: `success`, and of task 1 `success_task1`; none where it does not tell."""
+        if self.successes is None:
+            return {}
+        tasks = () if self.tasks is None else np.unique(self.tasks)
+        of_tasks = {success_of(int(task)): float(self.successes[self.tasks == task].mean()) for task in tasks}
+        return {"success": float(self.successes.mean()), **of_tasks}
 
     @property
     def mean(self) -> float:
@@ -57,6 +67,11 @@ class Evaluation:
     def normalized(self) -> float | None:
         """The mean return, D4RL-normalised; None where D4RL has no reference for the environment."""
         return None if self.environment is None else normalized_score(self.environment.id, self.mean)
+
+
+def success_of(task: int) -> str:
+    """The metric's name of the share of episodes of a task that were solved."""
+    return f"success_task{task}"
 
 
 def evaluate(
@@ -144,7 +159,7 @@ class EnvironmentEvaluator:
         self._vector: VectorEnvironment | None = None
 
     def __call__(self, algorithm: Any, epoch: int) -> dict[str, float]:
-        """return, return_std and length; normalized_return where a reference exists, success where it is told, cut where any was.
+        """return, return_std and length; normalized_return where a reference exists, `Evaluation.shares`, cut where any was.
 
         Of a policy that acts for a return these are of its first target, and `return_target_1800` and so on of its others.
         """
@@ -157,7 +172,7 @@ class EnvironmentEvaluator:
             how: dict[str, Any] = {"epsilon": self.epsilon, "max_steps": self.max_steps, "timeout": self.timeout}
             played = evaluate(policy, self._vector, episodes=self.episodes, seed=self.seed, **how)
             found = {"return": played.mean, "return_std": played.std, "length": float(played.lengths.mean())}
-            found |= {} if played.success is None else {"success": played.success}
+            found |= played.shares
             found |= {"cut": float(played.cut)} if played.cut else {}
             metrics |= {f"{key}{name}": value for key, value in found.items()}
             if (score := played.normalized) is not None:
@@ -279,7 +294,9 @@ def _play(
         warnings.warn(f"{bad}, so the mean return is no finite number.", stacklevel=3)
     cut += episodes - begun
     successes = np.array([solved[k] for k in range(begun)]) if len(solved) == begun else None
-    return Evaluation(returns[:begun], lengths[:begun], environment_of(vector.single), cut, successes)
+    options = task_options(vector.single, range(begun))
+    tasks = None if options is None else np.array([one["task_id"] for one in options], np.int64)
+    return Evaluation(returns[:begun], lengths[:begun], environment_of(vector.single), cut, successes, tasks)
 
 
 def _solved(info: Mapping[str, Any]) -> bool | None:

@@ -12,6 +12,8 @@ from ...data.errors import ConfigError
 from ...data.operations.goals import ASKED, GOAL, SEEN, has_goals
 from ...data.spec import Environment, Goals, Spec
 
+_EPISODES = 5
+
 
 class GoalObservation(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Shows the goal of an episode: `goal` of the info that a reset gives, as OGBench has it, or the key `desired_goal`.
@@ -88,6 +90,29 @@ def aimed(environment: Any, spec: Spec | None) -> Any:
         return environment
     config = Environment(id=environment) if isinstance(environment, str) else environment
     return config if config.goals else config.model_copy(update={"goals": Goals()})
+
+
+def goals_of(environment: Any) -> np.ndarray | None:
+    """The goals that an environment sets, [n, G]: of its tasks, or of five episodes; None where it sets none, or shows pictures.
+
+    Tasks are those that its config names, or as many as it says by `num_tasks`, as OGBench does.
+    """
+    inner = environment.unwrapped
+    spaces = getattr(inner.observation_space, "spaces", {"": inner.observation_space})
+    if any(len(getattr(space, "shape", None) or ()) > 1 for space in spaces.values()):
+        return None
+    known = task_options(environment, range(len(getattr(environment, "tasks", ()))))
+    n, alone = int(getattr(inner, "num_tasks", 0) or 0), getattr(inner, "_reward_task_id", None)
+    options = known or [{"task_id": k} for k in range(1, n + 1) if alone in (None, k)] or [None] * _EPISODES
+    found: list[np.ndarray] = []
+    for seed, option in enumerate(options):
+        observation, info = environment.reset(seed=seed, options=option)
+        shown = {**info, **observation} if isinstance(observation, dict) else info
+        goal = np.asarray(shown.get(GOAL, shown.get(ASKED)))
+        if goal.ndim != 1 or goal.dtype.kind not in "fiu":
+            return None
+        found.append(goal)
+    return np.stack(found)
 
 
 def task_options(environment: Any, episodes: Sequence[int]) -> list[dict[str, Any]] | None:

@@ -14,6 +14,7 @@ from ...data.errors import ConfigError
 from ...data.spec import Environment
 from .atari import AtariGame
 from .classic import ClassicEnvironment, is_environment
+from .display import seen
 from .goals import GoalObservation
 from .ogbench import known_names
 from .packages import extra_of, missing_extra, register, wrapped
@@ -112,7 +113,9 @@ def _by_id(environment: Environment, *, evaluating: bool) -> Any:
             warnings.filterwarnings("ignore", message=".*(precision lowered|DISPLAY)")  # OGBench's float64 bounds, and glfw
             if environment.atari is not None:
                 return AtariGame(environment, evaluating=evaluating)
-            made = wrapped(name, gymnasium.make(name, disable_env_checker=True, **cast("dict[str, Any]", environment.kwargs)))
+            with seen(name):
+                made = wrapped(name, gymnasium.make(name, disable_env_checker=True, **cast("dict[str, Any]", environment.kwargs)))
+                made.observation_space  # noqa: B018 - which an arm draws, to know it
             return GoalObservation(made, environment) if environment.goals else made
     except gymnasium.error.UnregisteredEnv as error:
         if extra := missing_extra(name):

@@ -18,6 +18,7 @@ import numpy as np
 
 from ...data.errors import ConfigError
 from ...data.formats.npz.ogbench_tasks import without_kind
+from .display import seen
 
 _NAME = re.compile(
     r"(visual-)?("
@@ -91,6 +92,7 @@ class OGBench(gymnasium.Wrapper[Any, Any, Any, Any]):
         inner: Any = environment.unwrapped
         self._space, self._numbers = with_one_action_space(environment), seeded(None)
         self._n_tasks = int(getattr(inner, "num_tasks", 0))
+        self._name = str(getattr(environment.spec, "id", ""))
         self._check(getattr(inner, "_reward_task_id", None))
 
     @property
@@ -103,7 +105,7 @@ class OGBench(gymnasium.Wrapper[Any, Any, Any, Any]):
         if seed is not None:
             self._numbers = seeded(seed)
             self._space.seed(seed)
-        with numbers(self._numbers) as after:
+        with seen(self._name), numbers(self._numbers) as after:
             shown = self.env.reset(seed=seed, options=options)
         self._numbers = after[0]
         return shown

@@ -77,14 +77,14 @@ def _manipulate(script: Script, environment: Any, seed: int) -> tuple[list[_Row]
     given: int | None = seed
     while True:
         rows, final = _manipulated(script, environment, agents, given)
-        if not script.environment.startswith("scene") or _healthy(np.stack([info["prev_qpos"] for _, _, info in rows])):
+        if not script.scene.startswith("scene") or _healthy(np.stack([info["prev_qpos"] for _, _, info in rows])):
             return rows, final
         given = None  # go on drawing
 
 
 def _manipulated(script: Script, environment: Any, agents: dict[str, Any], seed: int | None) -> tuple[list[_Row], Any]:
     observation, info = environment.reset(seed=seed)
-    low, high = _STACKED.get(script.environment.split("-")[1], (0.5, 0.5))
+    low, high = _STACKED.get(script.scene.split("-")[1], (0.5, 0.5))
     stacked = np.random.uniform(low, high)
     noise = np.random.uniform(0, script.noise) * _NOISE if script.kind == "noisy" else None
     agent = agents[info["privileged/target_task"]]
@@ -109,7 +109,7 @@ def _manipulated(script: Script, environment: Any, agents: dict[str, Any], seed:
 
 def _agents(script: Script, environment: Any) -> dict[str, Any]:
     """Make the oracle of each kind of object."""
-    scene = script.environment.split("-")[0]
+    scene = script.scene.split("-")[0]
     way = "plan" if script.kind == "play" else "markov"
     how: dict[str, Any] = {"noise": script.noise, "noise_smoothing": _SMOOTHING} if way == "plan" else {"min_norm": _MIN_NORM}
     found: dict[str, Any] = {}

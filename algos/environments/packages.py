@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from .display import load_mujoco
 from .ogbench import OGBench, is_ogbench, known_as
 
 _EXTRAS = {
@@ -25,8 +26,10 @@ _ROBOTICS = ("AdroitHand", "AntMaze_", "Fetch", "FrankaKitchen", "HandManipulate
 def register(name: str) -> str:
     """Makes the ids known of a package that gymnasium does not look for, and gives the one that is meant by a name.
 
-    Raises ImportError where the package is not installed, and ConfigError where it is and has no such task.
+    Raises ImportError where the package is not installed, and ConfigError where it is and has no such task, or does not load.
     """
+    if is_ogbench(name):
+        load_mujoco(name)
     if name in gymnasium.registry:
         return name
     if is_ogbench(name):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from PIL import Image
 from ...data.errors import ConfigError
 from ...data.spec import Environment
 from ...data.storage.files import storage_errors
+from .display import draw_without_display, has_display
 from .evaluate import Evaluation, evaluate
 from .make import make
 from .vector import Policy, VectorEnvironment
@@ -26,10 +26,6 @@ _GIF_FPS = 50  # delays of a GIF are hundredths of a second, and browsers do not
 _FPS = 30  # where an environment does not say how many steps it does in a second
 
 Write = Callable[[np.ndarray], None]
-
-
-def has_display() -> bool:
-    return sys.platform in ("win32", "darwin") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
 
 
 def can_write_mp4() -> bool:
@@ -47,7 +43,8 @@ def drawn(environment: Environment, mode: str, max_steps: int | None = None) -> 
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")  # and looks for a sound card
     if not has_display():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-        os.environ.setdefault("MUJOCO_GL", "egl")  # MuJoCo's own choice needs a display
+        draw_without_display()
+        os.environ.setdefault("MUJOCO_GL", "egl")  # which may be where it is not looked for
     modes = render_modes(environment)
     if mode not in modes:
         others = f"it has {', '.join(modes)}" if modes else "it draws nothing"

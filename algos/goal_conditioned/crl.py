@@ -36,6 +36,7 @@ from ..nets import Hyper, Nets
 from ..networks.encoders import Encoder
 from ..networks.perceptrons import Linear
 from ..optimizers import Adam, Optimizer
+from ..presets import TaskPresets
 from .hindsight import GoalMixture
 from .shared import CODE, NORMALISED, GoalConditioned, GoalConfig, aimed, aimless, climbing, log_prob, state_of
 
@@ -79,6 +80,7 @@ class CRL(GoalConditioned):
     """CRL. Data: continuous actions in [-1, 1] after the action scaler. Rewards are not looked at."""
 
     Config: ClassVar = CRLConfig
+    presets: ClassVar = TaskPresets(__file__, CRLConfig)
     actions: ClassVar = "continuous"
     looks_ahead: ClassVar = False
 

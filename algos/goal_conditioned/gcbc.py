@@ -17,9 +17,10 @@ from typing import Any, ClassVar
 
 from ...data.batch import Batch
 from ...data.spec import Spec
+from ..config import Preset
 from ..definition import LossValue, Network, loss
 from ..nets import Hyper, Nets
-from .shared import GoalConditioned, GoalConfig, aimed, log_prob
+from .shared import CODE, THREE, GoalConditioned, GoalConfig, aimed, log_prob
 
 
 class GCBCConfig(GoalConfig):
@@ -30,6 +31,17 @@ class GCBC(GoalConditioned):
     """GCBC. Data: continuous actions in [-1, 1] after the action scaler. Rewards are not looked at."""
 
     Config: ClassVar = GCBCConfig
+    presets: ClassVar = {
+        "ogbench": Preset(f"{CODE}/gcbc.py, and the same for all of its tasks of states in impls/hyperparameters.sh", {}),
+        "ogbench-pixels": Preset(
+            "OGBench's code 1d41409, impls/hyperparameters.sh: the same for all ants in mazes from pictures",
+            {
+                "batch_size": 256,
+                "observation_scaler": "pixel",
+                "actor_encoder": {"name": "impala", **THREE.model_dump(include={"hidden_units", "activation", "initializer"})},
+            },
+        ),
+    }
     actions: ClassVar = "continuous"
     looks_ahead: ClassVar = False
     exemptions: ClassVar = {**GoalConditioned.exemptions, "gamma": "goals are drawn by it with `geometric` alone"}

@@ -32,6 +32,7 @@ from ..nets import Hyper, Nets
 from ..networks.encoders import Encoder
 from ..networks.q_functions import reduced
 from ..optimizers import Adam, Optimizer
+from ..presets import TaskPresets
 from .shared import CODE, MOST, NORMALISED, GoalConditioned, GoalValuesConfig, aimed, climbing, log_prob
 
 
@@ -51,6 +52,7 @@ class GCIQL(GoalConditioned, InSampleValues):
     """GCIQL. Data: continuous actions in [-1, 1] after the action scaler. Rewards are not looked at."""
 
     Config: ClassVar = GCIQLConfig
+    presets: ClassVar = TaskPresets(__file__, GCIQLConfig)
     actions: ClassVar = "continuous"
 
     def networks(self, spec: Spec, config: Any) -> dict[str, Network]:

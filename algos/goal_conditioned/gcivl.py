@@ -28,6 +28,7 @@ from ...data.config import setting
 from ...data.spec import Spec
 from ..definition import LossValue, Network, Verbs, due, loss
 from ..nets import Hyper, Nets
+from ..presets import TaskPresets
 from .shared import CODE, MOST, GoalConditioned, GoalValues, GoalValuesConfig, aimed, log_prob
 
 
@@ -39,6 +40,7 @@ class GCIVL(GoalConditioned):
     """GCIVL. Data: continuous actions in [-1, 1] after the action scaler. Rewards are not looked at."""
 
     Config: ClassVar = GCIVLConfig
+    presets: ClassVar = TaskPresets(__file__, GCIVLConfig)
     actions: ClassVar = "continuous"
     exemptions: ClassVar = {
         **GoalConditioned.exemptions,

@@ -185,8 +185,11 @@ class HindsightSource:
         goal = torch.where(which < mixture.current + mixture.future, later, anywhere)
         return torch.where(which < mixture.current, numbers, goal)
 
-    def _seen(self, numbers: Tensor) -> Any:
-        return self._reached(self._sampler.at(numbers).observation)
+    def _seen(self, numbers: Tensor) -> Tensor:
+        """What transitions show, as a goal; nothing else of them is gathered, for images take most of a draw's time."""
+        part = self._wants.part
+        shown = self._sampler.shown_at(numbers, part if isinstance(part, str) else SEEN)
+        return shown if part is None or isinstance(part, str) else shown[..., list(part)]
 
     def _reached(self, observation: Any) -> Tensor:
         """What an observation shows, as a goal."""

@@ -37,6 +37,7 @@ from ..networks.encoders import Encoder
 from ..networks.perceptrons import Linear, Observation
 from ..optimizers import Adam, Optimizer
 from ..ports import Tensors
+from ..presets import TaskPresets
 from .gcivl import GCIVL
 from .shared import CODE, NORMALISED, GoalValues, GoalValuesConfig, MeanPolicy, aimed, aimless, log_prob, state_of
 
@@ -73,6 +74,7 @@ class HIQL(GCIVL):
     """HIQL. Data: continuous actions in [-1, 1] after the action scaler. Rewards are not looked at."""
 
     Config: ClassVar = HIQLConfig
+    presets: ClassVar = TaskPresets(__file__, HIQLConfig)
     subgoals: ClassVar = "subgoal_steps"
 
     def networks(self, spec: Spec, config: HIQLConfig) -> dict[str, Network]:

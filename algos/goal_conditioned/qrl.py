@@ -36,6 +36,7 @@ from ..nets import Hyper, Nets
 from ..networks.encoders import Encoder
 from ..networks.perceptrons import Linear, Temperature
 from ..optimizers import Adam, Optimizer
+from ..presets import TaskPresets
 from .hindsight import GoalMixture
 from .shared import CODE, NORMALISED, GoalConditioned, GoalConfig, aimed, climbing, log_prob
 
@@ -97,6 +98,7 @@ class QRL(GoalConditioned):
     """QRL. Data: continuous actions in [-1, 1] after the action scaler; vectors as observations. Rewards are not looked at."""
 
     Config: ClassVar = QRLConfig
+    presets: ClassVar = TaskPresets(__file__, QRLConfig)
     actions: ClassVar = "continuous"
     exemptions: ClassVar = {
         **GoalConditioned.exemptions,

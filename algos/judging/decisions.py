@@ -56,8 +56,8 @@ class Decisions:
         return after[step < np.repeat(drawable, self.steps)]
 
 
-def policy_of(given: Any, spec: Spec) -> Any:
-    """Open what acts on the spaces of `spec`: of an algorithm its greedy policy, of a path or URI what is there.
+def policy_of(given: Any, spec: Spec, name: str = "the data") -> Any:
+    """Open what acts on the spaces of `spec`, which `name` has: of an algorithm its greedy policy, of a path or URI what is there.
 
     `given` is a trained algorithm, what `Algorithm.policy()` gives, or the place of a saved algorithm, a policy package or an ONNX
     file (see `ForeignOnnxPolicy`). Raises ConfigError where it is none of these, or has no policy; DataError where it acts on other
@@ -67,7 +67,7 @@ def policy_of(given: Any, spec: Spec) -> Any:
     if not hasattr(policy, "step"):
         kinds = "an algorithm, its policy(), or the path of a saved algorithm, a policy package or an ONNX file"
         raise ConfigError(f"{type(given).__name__} is no policy that could be judged: give {kinds}.")
-    check_spaces(stacked_spec(spec, getattr(policy, "frames", 1)), policy.spec, "the data", "the policy", fewer_actions="fitted")
+    check_spaces(stacked_spec(spec, getattr(policy, "frames", 1)), policy.spec, name, "the policy", fewer_actions="fitted")
     return policy
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal, cast
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import max_pool2d, pad
 
 from ...data.config import setting
 from ...data.errors import ConfigError
-from ...data.spec import Box, ObservationSpace
+from ...data.spec import Box, Leaf, ObservationSpace
 from .encoding import EncoderModule, PerceptronConfig, Positive, described
 from .layers import Convolution
 from .perceptrons import Linear, Observation, Repeated, beside, for_members, repeat
 
+_ALONE = ""  # the key of an image that is no part of a dict
 OGBENCH = "OGBench's code 1d41409, impls/utils/encoders.py: impala_small"
 
 
@@ -50,19 +53,19 @@ def _pooled(x: Tensor) -> Tensor:
 
 
 class ImpalaNetwork(EncoderModule):
-    """[B, C, H, W], or [B, H, W, C] where `channels_last`, to [B, features]; with members to [members, B, features].
+    """[B, C, H, W], or [B, H, W, C] where channels are last, to [B, features]; with members to [members, B, features].
 
-    Members share what sees the image. Each of `Repeated` images is seen once.
+    Members share what sees the image. Each of `Repeated` images is seen once. Images of a dict lie on one another: their channels
+    are those of one image.
     """
 
     repeats = True
 
-    def __init__(
-        self, shape: tuple[int, ...], *, channels_last: bool, action_size: int, members: int | None, config: ImpalaEncoder
-    ):
+    def __init__(self, images: Mapping[str, Box], *, action_size: int, members: int | None, config: ImpalaEncoder):
         super().__init__()
-        self.members, self.channels_last = members, channels_last
-        channels, height, width = (shape[2], shape[0], shape[1]) if channels_last else shape
+        self.members, self.last = members, {key: _channels_last(image) for key, image in images.items()}
+        shapes = {_channels_first(image) for image in images.values()}
+        channels, (height, width) = sum(shape[0] for shape in map(_channels_first, images.values())), next(iter(shapes))[1:]
         stacks: list[nn.Module] = []
         for count in config.stacks:
             stacks.append(_Stack(channels, count, config.n_blocks))
@@ -74,8 +77,9 @@ class ImpalaNetwork(EncoderModule):
 
     def forward(self, observation: Observation | Repeated, action: Tensor | None = None, first: int | None = None) -> Tensor:
         shown = observation.observation if isinstance(observation, Repeated) else observation
-        assert isinstance(shown, Tensor)
-        x = self.seen(self.stacks(shown.movedim(-1, -3) if self.channels_last else shown))
+        images = {_ALONE: shown} if isinstance(shown, Tensor) else cast("dict[str, Tensor]", shown)
+        parts = [images[key].movedim(-1, -3) if last else images[key] for key, last in self.last.items()]
+        x = self.seen(self.stacks(parts[0] if len(parts) == 1 else torch.cat(parts, -3)))
         if isinstance(observation, Repeated):
             x = repeat(x, observation.n)
         return self.layers(for_members(x if action is None else beside(x, action), self.members, first))
@@ -84,7 +88,8 @@ class ImpalaNetwork(EncoderModule):
 class ImpalaEncoder(PerceptronConfig):
     """Residual convolutions over an image, which an ensemble shares, and a perceptron that an action enters beside what they see.
 
-    Images have three axes. They are not divided by anything: set the observation scaler `pixel`.
+    Images have three axes. They are not divided by anything: set the observation scaler `pixel`. Of a dict of images, as of what is
+    seen and a goal, all are of one height and width; they are seen as one image of all their channels, as in OGBench's code.
     """
 
     name: Literal["impala"] = "impala"
@@ -95,9 +100,18 @@ class ImpalaEncoder(PerceptronConfig):
     feature_size: int = setting(512, "width of the layer over what the stacks see", source=OGBENCH, gt=0)
 
     def build(self, observation: ObservationSpace, action_size: int = 0, members: int | None = None) -> EncoderModule:
-        if not isinstance(observation, Box) or len(observation.shape) != 3:
+        images: Any = {_ALONE: observation} if isinstance(observation, Leaf) else getattr(observation, "spaces", {})
+        if not isinstance(images, Mapping) or not all(isinstance(one, Box) and len(one.shape) == 3 for one in images.values()):
             raise ConfigError(f"The impala encoder needs images of three axes, and observations are {described(observation)}.")
-        last = observation.channels == "last" if observation.channels else observation.shape[2] < observation.shape[0]
-        return self.begun(
-            ImpalaNetwork(observation.shape, channels_last=last, action_size=action_size, members=members, config=self)
-        )
+        if len(sizes := {_channels_first(one)[1:] for one in images.values()}) != 1:
+            said = " and ".join(f"{height} × {width}" for height, width in sorted(sizes))
+            raise ConfigError(f"The impala encoder needs images of one height and width, and observations have {said}.")
+        return self.begun(ImpalaNetwork(images, action_size=action_size, members=members, config=self))
+
+
+def _channels_last(image: Box) -> bool:
+    return image.channels == "last" if image.channels else image.shape[2] < image.shape[0]
+
+
+def _channels_first(image: Box) -> tuple[int, ...]:
+    return (image.shape[2], *image.shape[:2]) if _channels_last(image) else image.shape

@@ -119,8 +119,8 @@ class Entry(Config):
 class Family(Config):
     """Entries that differ in a few words: in names `{word}` stands for a key of the word's values, elsewhere for its value.
 
-    A word's values are a mapping, a list (key and value are the same), or whole numbers such as "1..50". What an entry lists may
-    say `each: {word: values}`: it stands there once for each of them.
+    A word's values are a mapping, a list (key and value are the same), or whole numbers such as "1..50" or "000..099". What an
+    entry lists may say `each: {word: values}`: it stands there once for each of them.
     """
 
     name: str
@@ -245,6 +245,13 @@ def catalog() -> Catalog:
     return _read(tuple(stamps))
 
 
+def name_catalogs_absolutely() -> None:
+    """Name the files of `D3RAY_CATALOG` by absolute paths, for processes that this one starts and that lie in other folders."""
+    if said := os.environ.get(VARIABLE):
+        paths = (str(Path(path).expanduser().absolute()) if path else path for path in said.split(os.pathsep))
+        os.environ[VARIABLE] = os.pathsep.join(paths)
+
+
 @functools.lru_cache(maxsize=4)
 def _read(own: tuple[tuple[str, int], ...]) -> Catalog:
     shelves = {"d3ray": Shelf(entries={f"d3ray/{folder.name}": _shipped(folder) for folder in shipped_folders()})}
@@ -284,7 +291,8 @@ def _own(path: Path) -> Shelf:
 def _values(values: Mapping[str, str] | tuple[str, ...] | str) -> Mapping[str, str]:
     if isinstance(values, str):
         first, _, last = values.partition("..")
-        return {str(k): str(k) for k in range(int(first), int(last) + 1)}
+        numbers = [str(k).zfill(len(first)) for k in range(int(first), int(last) + 1)]
+        return {number: number for number in numbers}
     return values if isinstance(values, Mapping) else {value: value for value in values}
 
 

@@ -25,7 +25,6 @@ from ..version import __version__
 from .entries import Catalog, Entry, RemoteFile, catalog
 
 if TYPE_CHECKING:
-    from ..recording import Recording
     from .download import Patience
 
 Where = Literal["dataset", "downloaded", "in part", ""]
@@ -83,7 +82,7 @@ def prepare(name: str, entry: Entry, *, patience: Patience | None = None) -> Pat
     with alone(folder, f"waiting for another process that prepares {name}"):
         if not (folder / MANIFEST).exists():
             files = fetch(name, entry, patience=patience)
-            _imported(name, entry, files).write(folder)
+            _import(name, entry, files, folder)
     return folder
 
 
@@ -149,40 +148,50 @@ def bounded(spec: Spec, entry: Entry) -> Spec:
     return spec.model_copy(update={"action": action.model_copy(update={"low": low, "high": high})})
 
 
-def _imported(name: str, entry: Entry, folder: Path) -> Recording:
-    """Read the dataset into memory, without Ray. Raises DataError, which says how to download a broken file again."""
-    from ..formats.registry import parts_of, read
-    from ..recording import Recording
-    from ..storage.schema import infer_spec, kinds_of, largest_numbers
-    from ..storage.steps import concat_steps
+def _import(name: str, entry: Entry, files: Path, folder: Path) -> None:
+    """Read an entry's files, without Ray, and write the dataset of them: one file at a time is in memory, and becomes a shard.
 
-    paths = parts_of(folder, entry.format) or [folder / file.place for file in entry.files]
-    try:
-        found = [read(path, entry.format, **entry.options) for path in paths]
-    except DataError as error:
-        raise DataError(f"{str(error).rstrip('.')}; to have it downloaded again, delete {folder}.") from None
-    tables = [imported.steps for imported in found]
-    table = tables[0] if len(tables) == 1 else concat_steps(tables)
-    spec = found[0].spec if all(imported.spec == found[0].spec for imported in found) else None
-    spec = spec or infer_spec(kinds_of(table.columns), largest_numbers(table.columns))
-    spec = spec.with_names(found[0].names if all(imported.names == found[0].names for imported in found) else {})
-    described = [
-        {
-            **imported.provenance,
-            **_identity(path if len(paths) > 1 else folder, folder, entry),
-            "n_transitions": imported.steps.n_transitions,
-            "n_episodes": imported.steps.n_episodes,
-            "notes": imported.notes,
-        }
-        for path, imported in zip(paths, found, strict=True)
-    ]
-    return Recording.from_steps(
-        table,
-        name=name,
-        spec=bounded(spec, entry),
-        environment=entry.environment or found[0].environment,
-        provenance={"catalog": name, "licence": entry.licence, "ingested": {"by": f"d3ray {__version__}", "files": described}},
-    )
+    Raises DataError, which says how to download a broken file again.
+    """
+    from ..formats.registry import parts_of, read
+    from ..storage.schema import check_alike, infer_spec, kinds_of, largest_numbers, merge_largest
+    from ..storage.shards import ShardRecord, write_shard
+    from ..storage.writing import Draft
+
+    paths = parts_of(files, entry.format) or [files / file.place for file in entry.files]
+    records, described, specs, named, kinds = list[ShardRecord](), list[dict[str, Any]](), list[Spec](), list[Any](), list[Any]()
+    largest, environment, first = merge_largest([]), entry.environment, 0
+    with Draft(folder) as draft:
+        for k, path in enumerate(paths):
+            try:
+                found = read(path, entry.format, **entry.options)
+                kinds.append(kinds_of(found.steps.columns))
+                check_alike(kinds)
+            except DataError as error:
+                raise DataError(f"{str(error).rstrip('.')}; to have it downloaded again, delete {files}.") from None
+            records.append(write_shard(draft.folder, k, len(paths), found.steps, first_episode=first))
+            first += found.steps.n_episodes
+            largest = merge_largest([largest, largest_numbers(found.steps.columns)])
+            specs, named, environment = [*specs, found.spec], [*named, found.names], environment or found.environment
+            described.append(
+                {
+                    **found.provenance,
+                    **_identity(path if len(paths) > 1 else files, files, entry),
+                    "n_transitions": found.steps.n_transitions,
+                    "n_episodes": found.steps.n_episodes,
+                    "notes": found.notes,
+                }
+            )
+            del found
+        spec = (specs[0] if all(one == specs[0] for one in specs) else None) or infer_spec(kinds[0], largest)
+        spec = spec.with_names(named[0] if all(one == named[0] for one in named) else {})
+        draft.commit(
+            records,
+            name=name,
+            spec=bounded(spec, entry),
+            environment=environment,
+            provenance={"catalog": name, "licence": entry.licence, "ingested": {"by": f"d3ray {__version__}", "files": described}},
+        )
 
 
 def _identity(path: Path, folder: Path, entry: Entry) -> dict[str, Any]:

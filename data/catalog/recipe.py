@@ -112,6 +112,11 @@ class Script(Config):
         return recorded(self)
 
     @property
+    def scene(self) -> str:
+        """The environment that is the same but for its pictures."""
+        return self.environment.removeprefix("visual-")
+
+    @property
     def run(self) -> dict[str, Any]:
         """The settings that the datasets of the same steps share, as JSON."""
         return {name: value for name, value in self.told().items() if name != "task"}
@@ -120,9 +125,9 @@ class Script(Config):
     def _check(self) -> Script:
         if self.steps % self.episode:
             raise ValueError(f"steps is {self.steps}, which is no multiple of episode, {self.episode}")
-        if not self.environment.startswith(_SCRIPTED):
+        if not self.scene.startswith(_SCRIPTED) or self.environment.startswith("visual-pointmaze-"):
             raise ValueError(f"environment is {self.environment!r}, and OGBench has scripts for {', '.join(_SCRIPTED)} alone")
-        if (self.kind in ("navigate", "stitch")) != self.environment.startswith("pointmaze-"):
+        if (self.kind in ("navigate", "stitch")) != self.scene.startswith("pointmaze-"):
             raise ValueError("points navigate or stitch in mazes, and manipulators play or are noisy")
         if self.task is not None:
             find_task(self.task)

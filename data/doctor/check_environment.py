@@ -20,6 +20,7 @@ class EnvironmentFacts:
 
     spec: Spec | None = None
     time_limit: int | None = None  # steps
+    goals: np.ndarray | None = None  # [n, …] of its tasks, or of a few episodes, in the form of an observation; None: it sets none
     problem: str = ""  # why nothing is known, in one sentence
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ..dataset import Dataset
-from . import check_actions, check_ends, check_environment, check_rewards, check_values
+from . import check_actions, check_ends, check_environment, check_goals, check_rewards, check_values
 from .check_environment import EnvironmentFacts
 from .findings import SEVERITIES, Finding
 from .measures import behaviour, coverage
@@ -48,6 +48,8 @@ def doctor(dataset: Dataset, *, facts: EnvironmentFacts | None = None, advance: 
         check_values.observations_outside(seen),
         check_values.observations_constant(seen),
         check_values.duplicates(seen, where),
+        check_goals.goals_unreached(seen),
+        check_goals.goals_far(seen, facts),
         check_rewards.rewards_constant(seen),
         check_rewards.return_outliers(seen),
         check_actions.actions_constant(seen),

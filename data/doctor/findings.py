@@ -192,6 +192,19 @@ KINDS: dict[str, Kind] = {
         "They weigh double; in a task with few states that is natural, with real numbers it means copied rows.",
         "Ingest each file once; check how the rows were recorded.",
     ),
+    "goals_unreached": Kind(
+        "warning",
+        "No goal is reached",
+        "Nothing shows what it takes to reach such a goal; rewards that say so would be the same in every step.",
+        "Check that goals have the units of what is reached; leave them out of the data, and goals are drawn in hindsight (GCBC, "
+        "GCIQL, HIQL).",
+    ),
+    "goals_far": Kind(
+        "warning",
+        "Goals of the tasks are far from the data",
+        "A policy is evaluated on goals of which the data show nothing near: what it does there is extrapolated.",
+        "Check that the data are of this environment, and `goals.part`; record steps that come near these goals.",
+    ),
     "rewards_zero": Kind(
         "warning",
         "All rewards are zero",

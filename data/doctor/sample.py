@@ -129,6 +129,7 @@ class Sample:
     episode: np.ndarray  # [M] int64
     inner: np.ndarray  # [M] bool
     raw: dict[str, np.ndarray]  # observation columns that are vectors, as they are
+    following: dict[str, np.ndarray]  # the same columns one row later
     first: np.ndarray  # [min(E, 256), D]: what episodes began with
 
     def __len__(self) -> int:
@@ -192,6 +193,7 @@ class Sampler:
                 "episode": episode,
                 "inner": (position > 0) & (position < steps - 1),
                 **{f"raw {name}": piece.columns[name][at] for name in self._vectors},
+                **{f"following {name}": piece.columns[name][at + 1] for name in self._vectors},
             }
         )
 
@@ -218,6 +220,7 @@ class Sampler:
             whole["episode"],
             whole["inner"],
             {name: whole[f"raw {name}"] for name in self._vectors},
+            {name: whole[f"following {name}"] for name in self._vectors},
             np.concatenate(self._first),
         )
 

@@ -127,6 +127,12 @@ class Gather:
         here, there = (observations({name: pair[i] for name, pair in pairs.items()}) for i in (0, 1))
         return here, there
 
+    def shown(self, name: str, place: Place) -> Tensor:
+        """Gather a column of observations at `place`, without what the windows reach."""
+        if name in self.stacks:
+            return self._stacked_on(name, place, torch.zeros_like(place.rows)[..., None]).squeeze(place.rows.ndim)
+        return self.observation(name, self.take(name, place.rows))
+
     def plain(self, place: Place, weight: Tensor | None = None) -> Batch:
         """Gather the batch at `place` without observations, which take most of the memory and time."""
         rows, wrap, count = place.rows, place.wrap, self._count(place)

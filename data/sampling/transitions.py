@@ -156,6 +156,11 @@ class TransitionSampler(Sampler):
         """Gather the transitions of these numbers, [..., B] int64 from 0 to `n_windows` - 1, in the order of the source."""
         return self._moved(self._batch(numbers))
 
+    def shown_at(self, numbers: Tensor, key: str) -> Tensor:
+        """Gather what the transitions of these numbers show of a key of their observations, as `at` has it, and nothing else."""
+        place = self.windows.locate(numbers, before=self.frames > 1)
+        return self._moved(self._gather.shown(f"observation/{key}", place))
+
     def _draw_block(self, first: int) -> list[Batch]:
         """The batches of as many steps as their observations may take memory; all else is drawn for more steps at once.
 

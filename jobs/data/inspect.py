@@ -123,15 +123,16 @@ def environment_facts(dataset: Dataset) -> EnvironmentFacts | None:
 
     if dataset.environment is None:
         return None
+    from ...algos.environments.goals import aimed, goals_of
     from ...algos.environments.make import make
 
     try:
-        made = make(dataset.environment)
+        made = make(aimed(dataset.environment, dataset.spec))
     except D3rayError as error:
         return EnvironmentFacts(problem=str(error))
     try:
         limit = getattr(getattr(made.single, "spec", None), "max_episode_steps", None)
-        return EnvironmentFacts(made.spec, limit)
+        return EnvironmentFacts(made.spec, limit, goals_of(made.single))
     finally:
         made.close()
 

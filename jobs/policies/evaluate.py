@@ -60,7 +60,8 @@ def run(config: EvaluateConfig) -> EvaluateResult:
     reference = reference_score(environment.id)
     normalized = None if reference is None else float(reference.score(played.mean))
     score = "" if reference is None else f"; {reference.label}: {normalized:.1f}"
-    score += "" if played.success is None else f"; solved: {100 * played.success:.0f} %"
+    shares = [f"{name.removeprefix('success_')} {100 * share:.0f} %" for name, share in played.shares.items()]
+    score += f"; solved: {', '.join([shares[0].removeprefix('success '), *shares[1:]])}" if shares else ""
     result = EvaluateResult(
         made=f"{environment.id}: return {played.mean:.2f} ± {played.std:.2f} over {config.episodes} episodes of "
         f"{played.lengths.mean():.0f} steps on average (seed {config.seed}){score}.",

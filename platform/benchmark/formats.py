@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..record.results import NORMALIZED, RETURN, SeedResult
+from ..statistics import summarise
 from ..words import csv_text
 from .results import Benchmark, Cell
 from .statistics import AGGREGATES, Estimate, improvement
@@ -77,6 +78,11 @@ def statistics_csv(tables: Tables) -> str:
             lines.append(["mean of seeds", *place, summary.mean, error, *_ends(summary.interval)])
             if cell.best:
                 lines.append(["best", *place, sum(cell.best.values()) / len(cell.best), "", "", ""])
+            for task, shares in ((task, list(of.values())) for task, of in cell.tasks.items() if of):
+                found = summarise(shares)
+                error = "" if found.standard_error is None else found.standard_error
+                of_task = "success rate in %", group.protocol, cell.dataset, cell.label, "", len(shares)
+                lines.append([f"mean of seeds, task {task}", *of_task, found.mean, error, *_ends(found.interval)])
     for one in tables.comparable:
         for label, runs in one.runs.items():
             place = one.group.unit, one.group.protocol, " ".join(one.datasets), label, "", _seeds(one)

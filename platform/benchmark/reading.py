@@ -19,7 +19,7 @@ from ..results.configurations import id_of
 from ..storage.outbox import Line
 from ..tracking.measured import data_of, json_tag, lines_of, seed_run, status_of
 from ..tracking.runs import Tracking, every_run
-from .results import Benchmark, Cell, Origin, Protocol, labels_of
+from .results import Benchmark, Cell, Origin, Protocol, labels_of, task_of
 
 
 def find_benchmark(tracking: Tracking, name: str, folder: str = "") -> Any:
@@ -43,7 +43,7 @@ def read_benchmark(tracking: Tracking, parent: Any) -> Benchmark:
     tags, about = parent.data.tags, json_tag(parent.data.tags.get("d3ray.suite_definition"))
     with tracking.answers():
         children = _search(tracking, f"tags.`mlflow.parentRunId` = '{parent.info.run_id}' and tags.`d3ray.kind` = 'seed'")
-        lines = {run.info.run_id: lines_of(tracking.client, run.info.run_id, (RETURN, NORMALIZED, SUCCESS)) for run in children}
+        lines = {run.info.run_id: lines_of(tracking.client, run.info.run_id, _read_of(run)) for run in children}
     cells = _cells(children, lines)
     datasets = list(dict.fromkeys([*about.get("datasets", ()), *(cell.dataset for cell in cells)]))
     labels = list(dict.fromkeys([*labels_of(about), *(cell.label for cell in cells)]))
@@ -61,6 +61,11 @@ def read_benchmark(tracking: Tracking, parent: Any) -> Benchmark:
         missing=json_tag(tags.get("d3ray.missing")),
         cells=tuple(sorted(cells, key=lambda cell: (datasets.index(cell.dataset), labels.index(cell.label)))),
     )
+
+
+def _read_of(run: Any) -> list[str]:
+    """The metrics of a run that are read: its scores, and the shares of solved episodes by task."""
+    return [RETURN, NORMALIZED, SUCCESS, *(name for name in run.data.metrics if task_of(name) is not None)]
 
 
 def _search(tracking: Tracking, query: str) -> list[Any]:

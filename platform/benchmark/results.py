@@ -16,10 +16,10 @@ import numpy as np
 from ...algos.environments.ogbench import is_ogbench
 from ...algos.environments.scores import Reference, reference_in
 from ...algos.registry import algorithm_class, algorithm_names
-from ..record.results import NORMALIZED, RETURN, ConfigurationResult, Curve, Score, SeedResult
+from ..record.results import NORMALIZED, RETURN, SUCCESS, ConfigurationResult, Curve, Score, SeedResult
 from ..storage.trials import Status
 from .published import Selection
-from .suite import fits
+from .suite import is_for
 
 
 @dataclass(frozen=True, order=True)
@@ -141,6 +141,13 @@ class Cell:
         score = self.score
         return {seed: value for seed, value in score.values.items() if seed in finished} if score.is_final else {}
 
+    @cached_property
+    def tasks(self) -> dict[int, dict[int, float]]:
+        """Where tasks came in turn, the share of a task's episodes that those seeds solved in the last evaluation, in percent."""
+        names = {name: task for run in self.runs.seeds for name in run.curves if (task := task_of(name)) is not None}
+        found = {task: self.runs.score(name).values for name, task in sorted(names.items(), key=lambda named: named[1])}
+        return {task: {seed: 100 * values[seed] for seed in self.final if seed in values} for task, values in found.items()}
+
     @property
     def best(self) -> dict[int, float]:
         """The best evaluation of each of those seeds, after its warm-up."""
@@ -250,8 +257,8 @@ class Benchmark:
         return next((cell for cell in self.cells if (cell.dataset, cell.label) == (dataset, label)), None)
 
     def awaits(self, dataset: str, label: str) -> bool:
-        only = labels_of(self.about).get(label, "")
-        return dataset in self.about.get("datasets", ()) and (only is None or fits(dataset, only))
+        labels = labels_of(self.about)
+        return dataset in self.about.get("datasets", ()) and label in labels and is_for(dataset, labels[label])
 
     @property
     def n_runs(self) -> int:
@@ -264,7 +271,13 @@ class Benchmark:
         return sum(cell.count(*statuses) for cell in self.cells)
 
 
-def labels_of(about: Mapping[str, Any]) -> dict[str, str | None]:
+def task_of(metric: str) -> int | None:
+    """The task whose share of solved episodes a metric is; None: it is another."""
+    number = metric.removeprefix(f"{SUCCESS}_task")
+    return int(number) if number != metric and number.isdecimal() else None
+
+
+def labels_of(about: Mapping[str, Any]) -> dict[str, Any]:
     """The algorithms of a suite's definition, which may have their settings too, and what each is only for."""
     named = [one if isinstance(one, Mapping) else {"label": one} for one in about.get("algorithms", ())]
     return {one["label"]: one.get("only") for one in named}

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from ...algos.spellings import did_you_mean_algorithm
 from ...data.catalog import catalog
@@ -32,6 +32,11 @@ SUITES = Path(__file__).parent / "suites"
 _MOST = 5000  # characters of a tag in MLflow
 _GLOB = set("*?[")
 _OWN = ("name", "label", "only", "on")  # what an entry is, whatever the dataset
+
+
+def _several(said: Any) -> Any:
+    """One pattern as several are said."""
+    return (said,) if isinstance(said, str) else said
 
 
 class _Listed(Config):
@@ -81,14 +86,16 @@ class Entry(_Listed, AlgorithmChoice):
 
     label: str = setting("", "what it is called in results, once in a suite; left out: its name")
     n_steps: int | None = setting(None, "gradient steps of a seed; null: the suite's", gt=0)
-    only: str | None = setting(None, "pattern of the names of datasets that it is trained on; null: all of them")
+    only: Annotated[tuple[str, ...] | None, BeforeValidator(_several)] = setting(
+        None, "pattern, or patterns, of the names of datasets that it is trained on; null: all of them"
+    )
     on: dict[str, dict[str, Any]] = Field(
         default_factory=dict,
         description="patterns of dataset names, with settings, preset or n_steps that hold there; the last counts",
     )
 
     def is_for(self, dataset: str) -> bool:
-        return self.only is None or fits(dataset, self.only)
+        return is_for(dataset, self.only)
 
     @model_validator(mode="before")
     @classmethod
@@ -307,6 +314,11 @@ def fits(label: str, pattern: str) -> bool:
     return fnmatchcase(label, pattern) or fnmatchcase(label.rpartition("/")[2], pattern)
 
 
+def is_for(label: str, only: Any) -> bool:
+    """Tell whether what is trained `only` on datasets of a pattern, or of several, is trained on this one; None: on all of them."""
+    return only is None or any(fits(label, pattern) for pattern in _several(only))
+
+
 def _chosen(field: str, given: Any, listed: list[Any], known: Any, suite: str) -> Any:
     """Replace names and patterns in `given` by the suite's entries, and keep the rest as it is."""
     given = [part.strip() for part in given.split(",")] if isinstance(given, str) else given
@@ -359,7 +371,9 @@ def _check_patterns(said: Mapping[str, Any], document: Mapping[str, Any]) -> Non
     for entry in _listed(said.get("algorithms")):
         said_there = {name: entry.get(name) for name in ("on", "only")} if isinstance(entry, Mapping) else {}
         for field, patterns in said_there.items():
-            for pattern in (patterns,) if isinstance(patterns, str) else patterns if isinstance(patterns, Mapping) else ():
+            for pattern in (
+                (patterns,) if isinstance(patterns, str) else patterns if isinstance(patterns, Mapping | list | tuple) else ()
+            ):
                 if not any(fits(label, str(pattern)) for label in labels):
                     near = did_you_mean(str(pattern), labels)
                     raise ConfigError(f"algorithms: {_label('', entry)}: {field} has {pattern!r}, which is no dataset{near}")

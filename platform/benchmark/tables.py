@@ -180,6 +180,27 @@ class Tables:
         notes = tuple(f"{d} is missing: {why.strip().rstrip('.')}." for d, why in bench.missing.items())
         return Table("scores", "Nothing has been evaluated yet", "Dataset", self._heads(bench.labels), rows, notes)
 
+    # ---- by task
+
+    @cached_property
+    def by_task(self) -> list[Table]:
+        """Shares of solved episodes of each task, a table for each protocol and unit in which tasks came in turn."""
+        return [self._by_task(group) for group in self.groups if any(any(cell.tasks.values()) for cell in group.cells)]
+
+    def _by_task(self, group: Group) -> Table:
+        cells = [cell for cell in group.cells if any(cell.tasks.values())]
+        tasks = sorted({task for cell in cells for task in cell.tasks})
+        best = {(d, task): max(_means(cells, d, task), default=math.inf) for d in group.datasets for task in tasks}
+        rows = tuple(
+            (
+                Head(f"{cell.label} on {cell.dataset}", self.styles.get(cell.label)),
+                tuple(_of_task(cell.tasks.get(task, {}), best[cell.dataset, task]) for task in tasks),
+            )
+            for cell in cells
+        )
+        caption = f"Success rate in % by task at the last evaluation: mean ± standard error over seeds ({group.protocol})"
+        return Table("tasks", caption, "Algorithm and dataset", tuple(Head(f"Task {task}") for task in tasks), rows)
+
     # ---- from offline to online
 
     @cached_property
@@ -303,7 +324,7 @@ class Tables:
 
     @property
     def all(self) -> list[Table]:
-        return [*self.scores, *self.finetuned, *self.aggregates, *self.improvements, *self.gaps, *self.published]
+        return [*self.scores, *self.by_task, *self.finetuned, *self.aggregates, *self.improvements, *self.gaps, *self.published]
 
     # ---- parts
 
@@ -370,6 +391,19 @@ def _warm_ups(group: Group) -> tuple[str, ...]:
 def _mean(values: Mapping[int, float], places: int, below: str) -> Entry:
     text = mean_text(summarise(list(values.values())), places) if values else NONE
     return Entry(text, (below,) if below else (), quiet=not values)
+
+
+def _means(cells: Sequence[Cell], dataset: str, task: int) -> list[float]:
+    found = [cell.tasks.get(task) for cell in cells if cell.dataset == dataset]
+    return [summarise(list(values.values())).mean for values in found if values]
+
+
+def _of_task(values: Mapping[int, float], best: float) -> Entry:
+    if not values:
+        return Entry(NONE, quiet=True)
+    summary = summarise(list(values.values()))
+    below = () if summary.interval is None else (ends_text(summary.interval, 1),)
+    return Entry(mean_text(summary, 1), below, strong=summary.mean == best)
 
 
 def _theirs(one: Published) -> Entry:

@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
+from ...data.catalog.entries import name_catalogs_absolutely
 from ...data.errors import StorageError
 from .growth import growth
 from .staging import LOAD_SECRETS, load_secrets
@@ -98,6 +99,7 @@ def _start(address: str, options: dict[str, Any]) -> None:
 
     if address == "local":
         options = {"include_dashboard": False, **options}
+        name_catalogs_absolutely()  # its workers lie in other folders
         os.environ.setdefault("RAY_worker_niceness", "0")  # a trial is the work itself; Ray's 15 is for what may wait
         for name, value in NO_METRICS.items():
             os.environ.setdefault(name, value)

@@ -88,7 +88,7 @@ def _model(settings: JudgeSettings, dataset: Dataset) -> Model | None:
 
 def _decided(one: Kept, dataset: Dataset) -> Decisions:
     try:
-        return decisions(policy_of(one.path, dataset.spec), dataset)
+        return decisions(policy_of(one.path, dataset.spec, dataset.name), dataset)
     except D3rayError as error:
         raise type(error)(f"{one.label}: {str(error)[:1].lower()}{str(error)[1:]}") from error
 

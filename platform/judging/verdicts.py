@@ -70,7 +70,7 @@ def verdict(
     logs, by_member = _logs(settings, dataset, policy, behaved), np.zeros((0, 0))
     if model is not None:
         say(f"Following {one.label} in the model.")
-        by_member = model_returns(model, policy_of(one.path, dataset.spec), dataset, settings.gamma)
+        by_member = model_returns(model, policy_of(one.path, dataset.spec, dataset.name), dataset, settings.gamma)
         logs = dataclasses.replace(logs, model_value=by_member.mean(0))
     options: dict[str, Any] = {"interval": settings.interval, "level": settings.level, "bounds": settings.bounds}
     asked, warnings, runs, each = settings.estimators, list[str](), (), list[tuple[float, Any]]()
@@ -145,5 +145,7 @@ def _played(settings: JudgeSettings, one: Kept, dataset: Dataset, say: Callable[
     if (place := settings.played) is None:
         return ()
     say(f"Playing {settings.episodes} episodes of {one.label}.")
-    found = collect(place, policy_of(one.path, dataset.spec), n_episodes=settings.episodes, n_envs=min(settings.episodes, 10))
+    found = collect(
+        place, policy_of(one.path, dataset.spec, dataset.name), n_episodes=settings.episodes, n_envs=min(settings.episodes, 10)
+    )
     return tuple(Logs.of(found, None, gamma=settings.gamma).returns.tolist())

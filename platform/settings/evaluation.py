@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...algos.base import Algorithm
+from ...algos.environments.evaluate import success_of
 from ...algos.environments.packages import tells_success
 from ...algos.environments.scores import reference_in
 from ...algos.judging.models import names_of_model
@@ -91,7 +92,10 @@ def measured(
     found = [] if environment is None else ["evaluation/return", "evaluation/length"]
     if environment is not None:
         found += ["evaluation/normalized_return"] * (reference_in(environment_id(environment), dataset.name) is not None)
-        found += ["evaluation/success"] * tells_success(environment_id(environment))
+        if tells_success(environment_id(environment)):
+            goals = environment.goals if isinstance(environment, Environment) else None
+            tasks = dict.fromkeys(goals.tasks if goals else ())
+            found += ["evaluation/success", *(f"evaluation/{success_of(task)}" for task in tasks)]
     if config is not None and config.holdout:
         if algorithm.goal_conditioned:
             raise ConfigError(

@@ -24,6 +24,8 @@ TODO: Mapping[str, str] = {  # by the finding's name; those that a button answer
     "observations_jump": f"Say {_BELOW} which column numbers the episodes, or their time limit.",
     "final_missing": "Nothing here: a file with the next observations would tell. BC and DiscreteBC learn from all of it.",
     "single_steps": f"{_COLUMNS} Flags that say “not done” are often taken for ends.",
+    "goals_unreached": f"Leave the goals out of the file, and bring it in {_DATASETS}: training draws its own in hindsight.",
+    "goals_far": f"Say {_BELOW} the environment of these steps; else record steps that come near its goals.",
     "one_step_log": f"Nothing, where each row is a decision of its own; else say {_BELOW} which column numbers the episodes.",
     "decisions_cut": f"Say {_BELOW} that the task was over at the ends.",
     "no_terminals": f"Where the task was over at the ends of a CSV, say so {_BELOW}; else nothing needs mending.",

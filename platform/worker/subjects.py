@@ -40,19 +40,32 @@ def make_subject(
     members = kind_of(first.name).members(first, seeds, dataset, place)
     if members is None and place is not None:
         own = [make_algorithm(choice, seed=seed, device=device) for seed in seeds]
-        members = [_member(one, place, dataset, online, num_cpus=actor_cpu, plugins=tuple(plugins)) for one in own]
+        logged = _logged(dataset, evaluation)
+        members = [_member(one, place, logged, online, num_cpus=actor_cpu, plugins=tuple(plugins)) for one in own]
     if members is None:
         return first if len(seeds) == 1 else Stack(first, seeds)
     return InTurn(first, members)
 
 
+def split(dataset: Any, evaluation: EvaluationConfig | None) -> tuple[Any, Any]:
+    """Split data into training and held-out parts, the latter None if there is none."""
+    if evaluation is None or not evaluation.holdout:
+        return dataset, None
+    return dataset.split(evaluation.holdout, seed=0)  # the same for every seed, so that seeds compare
+
+
+def _logged(dataset: Data, evaluation: EvaluationConfig | None) -> Dataset | None:
+    """What of the data is learned from while acting."""
+    return split(dataset, evaluation)[0] if isinstance(dataset, Dataset) else None
+
+
 def _member(
-    algorithm: Algorithm, place: str | Environment, dataset: Data, online: OnlineConfig | None, **of_actors: Any
+    algorithm: Algorithm, place: str | Environment, logged: Dataset | None, online: OnlineConfig | None, **of_actors: Any
 ) -> OnlineMember:
     online = online or OnlineConfig()
     actors = RayActors(online.actors, online.actor_steps, **of_actors) if online.actors else None
     if not is_online(algorithm.name):
-        return OnlineMember(algorithm, place, dataset if isinstance(dataset, Dataset) else None, online, actors)
+        return OnlineMember(algorithm, place, logged, online, actors)
     if "mixture" in online.arguments():
         raise ConfigError(f"{algorithm.name} learns from what its own policy just did: online.mixture has no place there.")
     return OnlineMember(algorithm, place, None, online, actors)
@@ -82,7 +95,7 @@ def check_data(
     else:
         if online is not None and online.pretrain:
             kind.check_data(algorithm, dataset, None)
-        _member(algorithm, place, dataset, online).run.close()
+        _member(algorithm, place, _logged(dataset, evaluation), online).run.close()
 
 
 def leaves(algorithm: Algorithm) -> Package | None:

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -38,7 +38,7 @@ from .host_memory import keep_freed_memory
 from .in_turn import InTurn
 from .opened_data import check_recorded, in_memory, open_dataset
 from .returns import Every, Returns
-from .subjects import Subject, leaves, make_subject
+from .subjects import Subject, leaves, make_subject, split
 from .system_metrics import SystemMetrics
 from .trial_config import TrialConfig
 
@@ -209,23 +209,16 @@ class TrialRun:
     def follow(self, step: int, n_steps: int) -> None:
         """Trains as rank 0 of its group does, from a gradient step on: nothing is measured or kept."""
         if self._followed is None:
-            self._followed = self._split()[0]
+            self._followed = split(self.dataset, self.config.evaluation)[0]
         if step != self.subject.step:
             self.subject.fit_.learner.step = step
         for _ in self.subject.fitter(self._followed, n_steps, self.config.n_steps_per_epoch):
             pass
 
-    def _split(self) -> tuple[Any, Any]:
-        """Split the data into training and held-out parts, the latter None if there is none."""
-        train = cast("Any", self.dataset)
-        if self.config.evaluation is None or not self.config.evaluation.holdout:
-            return train, None
-        return train.split(self.config.evaluation.holdout, seed=0)  # the same for every seed, so that seeds compare
-
     def prepare(self) -> tuple[Any, dict[str, Every]]:
         """Return the training data, and the evaluators by name."""
         config, found = self.config.evaluation, dict[str, Every]()
-        train, test = self._split()
+        train, test = split(self.dataset, config)
         if config is None:
             return train, found
         when = config.every or self.config.n_steps_per_epoch, self.config.n_steps, self.offset

@@ -15,6 +15,9 @@ from d3ray import AWAC, AWR, BCQ, BEAR, CQL, CRR, DQN, EDAC, IQL, MCQ, PLAS, SAC
 from d3ray.algos.config import Preset
 from d3ray.algos.critics import RATE, ActorCriticConfig
 from d3ray.algos.generative.fql import FQL
+from d3ray.algos.goal_conditioned.gciql import GCIQL
+from d3ray.algos.goal_conditioned.hindsight import GoalMixture
+from d3ray.algos.goal_conditioned.hiql import HIQL
 from d3ray.algos.networks.encoders import DefaultEncoder, VectorEncoder
 from d3ray.algos.presets import TaskPresets
 from d3ray.algos.values.dqn import DQNConfig
@@ -204,6 +207,11 @@ def test_values_of_tables() -> None:
     giant, pen = FQL.presets["ogbench-antmaze-giant-navigate-singletask"], FQL.presets["d4rl-pen-expert"]
     assert giant.settings == {"alpha": 10.0, "gamma": 0.995, "target_value": "min"}
     assert pen.settings == {"alpha": 3000.0, "target_value": "min"}
+    assert HIQL.presets["ogbench-humanoidmaze-giant-stitch"].settings == {
+        **{"gamma": 0.995, "subgoal_steps": 100},
+        "actor_goals": GoalMixture(future=0.5),
+    }
+    assert GCIQL.presets["ogbench-pointmaze-medium-navigate"].settings == {"alpha": 0.003}
     assert FQL.presets["ogbench-cube-single-play-singletask"].settings == {"alpha": 300.0}
     assert IQL.presets["antmaze-finetune"].settings == {**IQL.presets["antmaze"].settings, "actor_optimizer": "adam"}
     assert config(PLAS, "d3rlpy-paper-medium-replay").imitator_encoder.hidden_units == (128, 128)

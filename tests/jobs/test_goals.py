@@ -104,6 +104,9 @@ def test_goals_go_through_every_command(
     for seed in results_of(find_experiment(str(tmp_path / "results"), "aimed")).seeds:
         assert (seed.status, seed.step) == ("FINISHED", 20)
         assert 0 <= seed.metrics["evaluation/return"] <= 1
+        shares = [seed.metrics[name] for name in seed.metrics if name.startswith("evaluation/success_task")]
+        assert len(shares) == (3 if "tasks" in playing else 0)
+        assert not shares or np.mean(shares) == pytest.approx(seed.metrics["evaluation/success"])
         assert np.isfinite(seed.metrics["train/critic_loss"])
 
     assert run_command("export", ["aimed", "package", "seed=0", where]) == 0
@@ -114,10 +117,58 @@ def test_goals_go_through_every_command(
         assert run_command("evaluate", [*named, "episodes=3"]) == 0, capsys.readouterr()
         assert "over 3 episodes" in capsys.readouterr().out
     assert run_command("judge", ["policies=[package]", f"dataset={data}", "name=verdict", where]) == BAD_INPUT
-    assert "the policy was fitted on observations by keys" in capsys.readouterr().err
+    assert "'wandering' has observations of shape [2], and the policy was fitted on observations by keys" in capsys.readouterr().err
 
 
 def test_what_is_held_out_does_not_say_which_goal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = [logs(tmp_path), "algorithm=GCIQL", "evaluation.holdout=0.1", "n_steps=10", "name=held", f"storage={tmp_path}"]
     assert run_command("train", asked) == BAD_INPUT
     assert "evaluation.holdout: GCIQL acts for a goal, and what is held out does not say which" in capsys.readouterr().err
+
+
+SUITE = """
+plugins: [{plane}]
+datasets: [{{name: {data}, environment: {environment}}}]
+algorithms: [{{{algorithm}}}]
+n_steps: 10
+"""
+AIMED = "{id: GoalPlane-v0, goals: {tasks: [1]}}"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "environment", "sentence"),
+    [
+        ("name: GCIQL, goal_part: [7]", AIMED, "'wandering' have the shape [2], and a goal was to be its entries [7]."),
+        ("name: QC, td_steps: 50", NAME, "QC names 50 actions at once, and the longest episode of 'wandering' has 40 steps: lower"),
+        ("name: BC", "Nowhere-v0", "gymnasium knows no environment 'Nowhere-v0'"),
+        ("name: DQN", NAME, "DQN needs discrete actions, and 'wandering' has continuous ones; choose from "),
+        (
+            "name: GCBC",
+            "{id: pointmaze-medium-v0, goals: {tasks: [1, 6]}}",
+            "The task is 6; this environment of OGBench has the tasks",
+        ),
+    ],
+)
+def test_what_does_not_go_together_ends_in_a_sentence_in_suites_and_sweeps_too(
+    algorithm: str, environment: str, sentence: str, plane: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if "maze" in environment:
+        pytest.importorskip("ogbench")
+    data, where = logs(tmp_path), f"storage={tmp_path / 'results'}"
+    said = SUITE.format(plane="goal_plane", data=data, environment=environment, algorithm=algorithm)
+    (tmp_path / "own.yaml").write_text(said)
+    assert run_command("benchmark", [str(tmp_path / "own.yaml"), where]) == BAD_INPUT
+    assert sentence in capsys.readouterr().err
+    name, *settings = algorithm.removeprefix("name: ").split(", ", 1)
+    chosen = [f"algorithm.{setting.replace(': ', '=', 1)}" for setting in settings]
+    asked = [data, f"algorithm={name}", *chosen, "plugins=[goal_plane]", f"evaluation.environment={environment}", "n_steps=10"]
+    assert run_command("sweep", [*asked, "search={algorithm.batch_size: {choice: [4, 8]}}", where]) == BAD_INPUT
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()
+
+
+def test_chosen_flows_of_discrete_actions_are_refused_before_any_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["d3ray/cartpole-replay", "algorithm=FQL", "n_steps=10", "name=flow", f"storage={tmp_path / 'results'}"]
+    assert run_command("train", asked) == BAD_INPUT
+    assert "FQL needs continuous actions, and 'd3ray/cartpole-replay' has discrete ones; choose from" in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()

@@ -7,7 +7,9 @@ import json
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -215,3 +217,36 @@ def test_the_command_that_trains_runs_as_it_is_printed(actions: str, tmp_path: P
     words = shlex.split(line.partition(": ")[2])
     short = ["n_steps=2", "n_steps_per_epoch=1", f"storage={tmp_path / 'results'}"]
     assert run_command(words[1], [*words[2:], *short]) == 0
+
+
+class Plane(gymnasium.Env[np.ndarray, np.ndarray]):
+    """Two tasks, whose goals lie at (1, 1) and (9, 9)."""
+
+    observation_space = action_space = gymnasium.spaces.Box(-10, 10, (2,), np.float32)
+    num_tasks = 2
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        return np.zeros(2, np.float32), {"goal": np.full(2, {1: 1, 2: 9}[(options or {}).get("task_id", 1)], np.float32)}
+
+
+def test_goals_that_the_environment_sets_are_looked_for_in_the_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gymnasium.register("Plane-v7", Plane)
+    try:
+        rng = np.random.default_rng(0)
+        places, end = rng.uniform(-2, 2, (300, 2)).astype(np.float32), np.arange(300) % 10 == 9
+        data = Dataset.from_arrays(
+            places, places, rng.normal(size=300), np.zeros(300, bool), end, environment=Environment(id="Plane-v7")
+        )
+        data.write(tmp_path / "plane")
+        assert run_command("inspect", [str(tmp_path / "plane"), "format=json"]) == 0
+        found = {one["name"]: one for one in json.loads(capsys.readouterr().out)["doctor"]["findings"]}
+        assert (found["goals_far"]["severity"], found["goals_far"]["numbers"]["far"]) == ("note", 1)
+        assert "1 of 2 goals that the environment sets are far from all states" in found["goals_far"]["sentence"]
+        aimed = data.with_goals()
+        aimed.write(tmp_path / "aimed")
+        assert run_command("inspect", [str(tmp_path / "aimed"), "format=json"]) == 0  # the environment is asked for goals, too
+        found = {one["name"]: one for one in json.loads(capsys.readouterr().out)["doctor"]["findings"]}
+        assert "spaces_disagree" not in found
+        assert found["goals_far"]["numbers"]["far"] == 1
+    finally:
+        del gymnasium.registry["Plane-v7"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,8 @@ NAMES = {  # d3ray's word: OGBench's
     "next_observations": ("next_observations",),
 }
 REQUIRED = ("observations", "actions", "ends")
+VALIDATION = "-val.npz"
+_SLICE = re.compile(r"(.+)-(\d{3,})\.npz")  # as cube-octuple-play-v0-007.npz
 
 
 class OGBench(StepFormat):
@@ -44,6 +47,7 @@ class OGBench(StepFormat):
     - The benchmark is about goals: without rewards every reward is 0, and a note says so. With `task` the rewards and ends are
       those of one of its single tasks, worked out of qpos and button_states as it does itself; else make rewards of your own.
     - `NAME-val.npz` is the validation split and belongs into a dataset of its own; a note says so.
+    - Large data, of 100,000,000 steps, are a folder of slices, `NAME-000.npz` and so on, read one by one.
 
     Source: OGBench (Park et al. 2025, arXiv:2410.20092), `ogbench/utils.py` and `ogbench/relabel_utils.py`.
     """
@@ -61,6 +65,14 @@ class OGBench(StepFormat):
         there = set(npz_names(path))
         own = not there & set(NPZ_NAMES["rewards"]) or bool(there & {"masks", "valids"})
         return own and all(NAMES[word][0] in there for word in REQUIRED)
+
+    @classmethod
+    def parts(cls, folder: Path) -> list[Path]:
+        """List the slices of large data by number, without validation splits beside them."""
+        paths = sorted(path for path in folder.glob("*.npz") if not path.name.endswith(VALIDATION))
+        named = {match[1] for path in paths if (match := _SLICE.fullmatch(path.name))}
+        whole = len(named) == 1 and all(_SLICE.fullmatch(path.name) for path in paths)
+        return paths if whole and cls.detect(paths[0]) else []
 
     def read(self, path: Path) -> Imported:
         found, source = read_rows_of(path, NAMES, REQUIRED, self.rename, self.name), str(path)
@@ -104,7 +116,7 @@ class OGBench(StepFormat):
             next_observations=raw.get("next_observations"),
             extra={f"info/{name}": array[rows] for name, array in found.others.items()},
         )
-        if path.name.endswith("-val.npz"):
+        if path.name.endswith(VALIDATION):
             split = "validation"
             imported.notes.append(f"{path.name} is OGBench's validation split: import it as a dataset of its own.")
         imported.provenance.update({"split": split} | ({"channels": "last"} if seen.ndim == 4 else {}))

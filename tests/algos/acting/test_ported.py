@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from d3ray import BC
 from d3ray.algos import testing
+from d3ray.algos.acting import remembering
 from d3ray.algos.export.package import read_package, read_record
 from d3ray.algos.export.packing import write_package
 from d3ray.algos.judging.held_out import HeldOut
@@ -87,3 +89,25 @@ def test_they_are_judged_and_act_in_environments(algorithm) -> None:
     found = HeldOut(testing.tiny_dataset(discrete=False, reach=2.0))(made, 1)
     assert np.isfinite(list(found.values())).all()
     assert "action_error" in found
+
+
+@pytest.mark.parametrize("algorithm", [DenoisingBC, BC])
+def test_large_arrays_go_through_in_pieces_with_the_same_actions(algorithm, monkeypatch, tmp_path) -> None:
+    """Pieces end within the rows; noise is that of the row, whatever piece it is in."""
+    made = testing.maker(algorithm)(dtype="float64", seed=1).fit(DATA, 5)
+    write_package(made, tmp_path / "package")
+    seen = np.random.default_rng(0).normal(size=(70, SEEN.shape[1])).astype(np.float32)
+    policies = made.policy(), read_package(tmp_path / "package")
+    whole = [policy.predict(seen) for policy in policies]
+    rows: list[int] = []
+    monkeypatch.setattr(remembering, "PIECE", 32)
+    for policy, expected in zip(policies, whole, strict=True):
+        np.testing.assert_array_equal(policy.predict(seen), expected)
+    handle = torch.nn.modules.module.register_module_forward_pre_hook(
+        lambda module, inputs: rows.extend(len(x) for x in inputs if isinstance(x, torch.Tensor))
+    )
+    try:
+        made.policy().predict(seen)
+    finally:
+        handle.remove()
+    assert max(rows) == 32

@@ -43,7 +43,7 @@ class Plane(gymnasium.Env[np.ndarray, np.ndarray]):
     def step(self, action: np.ndarray) -> Any:
         self.place, self.left = np.clip(self.place + np.float32(0.1) * action, -2, 2), self.left - 1
         near = bool(np.linalg.norm(self.place - self.goal) < 0.15)
-        return self.place.copy(), float(near), near, self.left == 0, {}
+        return self.place.copy(), float(near), near, self.left == 0, {"success": near}
 
 
 class Robots(Plane):
@@ -156,6 +156,31 @@ def test_tasks_come_in_turn_whatever_the_number_of_environments(n: int) -> None:
     asked = [task for task in TOLD if task is not None]
     assert asked == [1, 4, 2, 1, 4, 2, 1]
     assert played.returns.tolist() == [1] * 7
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_which_tasks_were_solved_is_told_by_task(n: int) -> None:
+    class Rightward(Straight):
+        """Goes to goals on the right, which task 2 has not, and stays where it is else."""
+
+        def step(self, state: None, observation: dict[str, np.ndarray]) -> tuple[None, np.ndarray]:
+            action = super().step(state, observation)[1]
+            return state, np.where(observation["goal"][:, :1] > 0, action, 0)
+
+    class Algorithm:
+        def policy(self) -> Straight:
+            return Rightward()
+
+    environment = Environment(id="Plane-v0", goals=Goals(tasks=(1, 2, 4)))
+    played = evaluate(Rightward(), environment, episodes=7, n_envs=n)
+    assert played.tasks is not None
+    assert played.tasks.tolist() == [1, 2, 4, 1, 2, 4, 1]
+    shares = {"success": pytest.approx(5 / 7), "success_task1": 1.0, "success_task2": 0.0, "success_task4": 1.0}
+    assert played.shares == shares
+    found = EnvironmentEvaluator(environment, episodes=7)(Algorithm(), 1)
+    assert {name: value for name, value in found.items() if name.startswith("success")} == shares
+    with make("Plane-v0") as vector:
+        assert set(evaluate(Plain(), vector, episodes=2).shares) == {"success"}
 
 
 def test_tasks_come_in_turn_below_other_wrappers() -> None:

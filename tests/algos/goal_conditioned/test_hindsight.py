@@ -17,6 +17,8 @@ from d3ray.data.dataset import Dataset
 from d3ray.data.errors import ConfigError
 from d3ray.data.random import fold, integers, uniform
 from d3ray.data.replay import ReplayBuffer
+from d3ray.data.sampling import TransitionSampler
+from d3ray.data.scalers.observation import KeywiseScaler
 
 LENGTHS = (1, 2, 7, 30, 3, 57)
 MIXED = GoalMixture(current=0.2, future=0.5, geometric=True)
@@ -279,3 +281,18 @@ def test_a_replay_buffer_has_no_goals_in_hindsight():
 def test_other_samplers_have_goals_too(sampler):
     batch = source_of(GCIQL, counted(), sampler=sampler).sample(0)
     assert batch.observation["goal"].shape == (64, 2)
+
+
+@pytest.mark.parametrize("frames", [1, 3])
+@pytest.mark.parametrize("seeds", [3, (3, 4)])
+def test_a_goal_is_what_the_transition_shows_and_nothing_else_is_gathered(frames, seeds, monkeypatch):
+    rng, n = np.random.default_rng(0), 40
+    images = rng.integers(0, 255, (n, 2, 4, 4), dtype=np.uint8)
+    data = Dataset.from_arrays(images, np.zeros((n, 1)), np.zeros(n), np.arange(n) % 9 == 8, name="images").with_goals()
+    sampler = TransitionSampler(data, 6, seeds, frames=frames, observation_scaler=KeywiseScaler(scalers={"observation": "pixel"}))
+    numbers = torch.from_numpy(rng.integers(0, sampler.n_windows, (*((2,) if isinstance(seeds, tuple) else ()), 6)))
+    wanted, columns = sampler.at(numbers).observation["observation"], []
+    take = sampler._gather.take
+    monkeypatch.setattr(sampler._gather, "take", lambda name, rows: columns.append((name, rows.numel())) or take(name, rows))
+    torch.testing.assert_close(sampler.shown_at(numbers, "observation"), wanted, rtol=0, atol=0)
+    assert columns == [("observation/observation", numbers.numel() * frames)]

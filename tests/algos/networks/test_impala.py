@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from d3ray import FQL, Dataset
+from d3ray import CRL, FQL, GCBC, GCIQL, GCIVL, Dataset
 from d3ray.algos.networks.encoders import ImpalaEncoder
 from d3ray.algos.networks.impala import _pooled
 from d3ray.algos.networks.perceptrons import Repeated
 from d3ray.data.errors import ConfigError
-from d3ray.data.spec import Box
+from d3ray.data.spec import Box, Dict, Tuple
 
 SMALL = ImpalaEncoder(stacks=(4, 6), feature_size=8, hidden_units=(7, 5), activation="relu")
 
@@ -61,9 +61,51 @@ def test_repeated_images_and_members_are_seen_once_and_alike():
     torch.testing.assert_close(module(x, action[:4], 1), module(x, action[:4])[:1])
 
 
-def test_vectors_are_refused():
-    with pytest.raises(ConfigError, match="impala encoder needs images"):
-        SMALL.build(Box(shape=(8,), dtype="float32"))
+def test_images_of_a_dict_are_seen_as_one_of_all_their_channels():
+    alone = SMALL.build(Box(shape=(8, 9, 4), dtype="uint8"), 2, members=3)
+    both = SMALL.build(
+        Dict(spaces={"observation": Box(shape=(8, 9, 3), dtype="uint8"), "goal": Box(shape=(1, 8, 9), dtype="uint8")}), 2, 3
+    )
+    both.load_state_dict(alone.state_dict())
+    x, goal, action = torch.randn(4, 8, 9, 3), torch.randn(4, 1, 8, 9), torch.randn(8, 2)
+    shown = {"goal": goal, "observation": x}
+    wanted = alone(torch.cat((x, goal.movedim(1, 3)), 3), action[:4])
+    torch.testing.assert_close(both(shown, action[:4]), wanted)
+    assert both(Repeated(shown, 2), action).shape == (3, 8, 5)
+
+
+@pytest.mark.parametrize(
+    ("space", "sentence"),
+    [
+        (Box(shape=(8,), dtype="float32"), "impala encoder needs images of three axes"),
+        (Tuple(spaces=(Box(shape=(8, 8, 3), dtype="uint8"),)), "impala encoder needs images of three axes"),
+        (
+            Dict(spaces={"eye": Box(shape=(8, 8, 3), dtype="uint8"), "wrist": Box(shape=(6, 8, 3), dtype="uint8")}),
+            "needs images of one height and width, and observations have 6 × 8 and 8 × 8",
+        ),
+    ],
+)
+def test_what_is_no_image_is_refused(space, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        SMALL.build(space)
+
+
+@pytest.mark.parametrize("kind", [GCBC, GCIVL, GCIQL, CRL])
+def test_a_policy_that_is_shown_its_goal_trains_and_is_exported(kind, tmp_path):
+    rng, n = np.random.default_rng(0), 60
+    arrays = {"observations": rng.integers(0, 255, (n, 16, 16, 3), dtype=np.uint8), "actions": rng.uniform(-1, 1, (n, 2))}
+    data = Dataset.from_arrays(**arrays, rewards=np.zeros(n), terminated=np.arange(n) % 12 == 11)
+    encoders = {name: SMALL for name in ("actor_encoder", "critic_encoder", "value_encoder") if name in kind.Config.model_fields}
+    small = {**encoders, "batch_size": 8}
+    made = kind.from_preset("ogbench-pixels" if kind is GCBC else "ogbench-visual-antmaze-medium-navigate", **small).fit(
+        data, 4, 4, show_progress=False
+    )
+    made.save_policy(tmp_path / "policy.onnx")
+    shown, goal = rng.integers(0, 255, (2, 3, 16, 16, 3), dtype=np.uint8)
+    session = onnxruntime.InferenceSession(tmp_path / "policy.onnx")
+    (action,) = session.run(None, {"observation/observation": shown, "observation/goal": goal})
+    np.testing.assert_allclose(action, made.predict({"observation": shown, "goal": goal}), atol=1e-5)
+    assert np.abs(action - made.predict({"observation": shown, "goal": goal[::-1]})).max() > 1e-7
 
 
 def test_a_policy_from_pixels_trains_and_is_exported(tmp_path):

@@ -153,6 +153,17 @@ class SaysAnotherRank(DQN):
 
 @told(
     TypeError,
+    "The loss GivesANumber.critic_loss gives tensors as metrics, and gave the metric 'size' as a float.",
+)
+class GivesANumber(DQN):
+    @loss("member sample")
+    def critic_loss(self, nets, batch, h):
+        values, metrics = super().critic_loss(nets, batch, h)
+        return values, {**metrics, "size": 0.5}
+
+
+@told(
+    TypeError,
     "HandsOnNoState.act gives an action and what the memory becomes, `return action, state` where it has none, and gave a Tensor.",
 )
 class HandsOnNoState(BC):

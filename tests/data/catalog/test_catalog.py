@@ -8,10 +8,12 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
@@ -22,10 +24,12 @@ import pytest
 
 from d3ray import Dataset
 from d3ray.data.catalog import Entry, catalog
-from d3ray.data.catalog.local import dataset_folder, download_folder, state
+from d3ray.data.catalog.entries import name_catalogs_absolutely
+from d3ray.data.catalog.local import dataset_folder, download_folder, prepare, state
 from d3ray.data.catalog.references import references
 from d3ray.data.errors import ConfigError, DataError, StorageError
 from d3ray.data.formats.registry import FORMATS, read
+from d3ray.data.storage.steps import concat_steps
 
 from .file_server import FileServer, Served
 
@@ -116,6 +120,63 @@ def test_a_family_has_the_names_that_it_lists() -> None:
     assert known.find("atari/ms-pacman-epoch-51-v4") is None
     assert known.find("atari/mspacman-mixed-v0") is None
     assert known.find("ogbench/cube-single-play-v0-val") is not None
+
+
+def slices(folder: Path, n: int, rows: int = 40_000) -> list[str]:
+    """Files as OGBench's large data have them: trajectories of 100 steps and a last row, each file of other ones."""
+    places: list[str] = []
+    for k in range(n):
+        rng = np.random.default_rng(k)
+        arrays = {"observations": rng.normal(size=(rows, 20)).astype("f4"), "actions": rng.uniform(-1, 1, (rows, 3)).astype("f4")}
+        places.append(str(folder / f"cube-v0-{k:03d}.npz"))
+        np.savez(places[-1], **arrays, terminals=np.arange(rows) % 100 == 99)
+    return places
+
+
+def test_data_in_many_files_are_read_one_by_one(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each file a shard comes; what is in memory at once does not grow with their number."""
+    places = slices(tmp_path, 6)
+    entries = {f"team/{n}": {"files": [{"url": place} for place in places[:n]], "format": "ogbench"} for n in (2, 6)}
+    own(tmp_path, monkeypatch, entries=entries)
+    peaks: dict[int, int] = {}
+    for n in (2, 6):  # more rows than are looked at together
+        entry = catalog().find(f"team/{n}")
+        assert entry is not None
+        prepare(f"team/{n}", entry)  # once, so that what is imported meanwhile is not counted
+        shutil.rmtree(dataset_folder(f"team/{n}", entry))
+        tracemalloc.start()
+        prepare(f"team/{n}", entry)
+        peaks[n] = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    size = Path(places[0]).stat().st_size
+    assert peaks[6] < peaks[2] + size, (peaks, size)  # four files more
+    dataset = Dataset.open("team/6")
+    assert (dataset.n_transitions, dataset.n_episodes) == (6 * 400 * 99, 6 * 400)
+    assert len(list(dataset_folder("team/6", catalog().find("team/6")).glob("*.arrow"))) >= 6  # pyright: ignore
+    assert dataset.fingerprint == Dataset.from_steps(concat_steps([read(place).steps for place in places]), name="").fingerprint
+    assert [file["file"] for file in dataset.provenance["ingested"]["files"]] == [Path(place).name for place in places]
+
+
+def test_a_file_that_is_not_like_the_first_is_told(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (first,) = slices(tmp_path, 1, 200)
+    arrays = {
+        "observations": np.zeros((200, 7), "f4"),
+        "actions": np.zeros((200, 3), "f4"),
+        "terminals": np.arange(200) % 100 == 99,
+    }
+    np.savez(tmp_path / "other.npz", **arrays)
+    files = [{"url": first}, {"url": str(tmp_path / "other.npz")}]
+    own(tmp_path, monkeypatch, entries={"team/mixed": {"files": files, "format": "ogbench"}})
+    with pytest.raises(DataError, match=r"'observation' is float32 \[20\] in the first and float32 \[7\] in number 2; to have it"):
+        Dataset.open("team/mixed")
+
+
+def test_large_data_of_ogbench_are_a_hundred_files() -> None:
+    entry = catalog().find("ogbench/cube-octuple-play-singletask-task2-100m-v0")
+    assert entry is not None
+    assert len(entry.files) == 100
+    assert entry.files[7].url.endswith("/ogbench/cube-octuple-play-100m-v0/cube-octuple-play-v0-007.npz")
+    assert entry.options == {"task": "cube-octuple-play-singletask-task2-v0"}
 
 
 def test_a_name_is_downloaded_imported_and_opened(
@@ -384,3 +445,12 @@ def test_the_key_of_an_entry_follows_what_makes_the_dataset() -> None:
     assert plain.key == Entry.model_validate({**said, "about": "other", "licence": "MIT"}).key
     assert plain.key != Entry.model_validate({**said, "options": {"timeout_at": 3}}).key
     assert plain.files_key == Entry.model_validate({**said, "options": {"timeout_at": 3}}).files_key
+
+
+def test_a_catalog_by_a_relative_path_is_known_in_other_folders_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own(tmp_path, monkeypatch, entries={"team/walk": {"folder": "s3://bucket/walk"}})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("D3RAY_CATALOG", f"catalog.json{os.pathsep}")
+    name_catalogs_absolutely()
+    monkeypatch.chdir("/")
+    assert catalog().find("team/walk") is not None

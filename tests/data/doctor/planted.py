@@ -208,6 +208,21 @@ def _joined() -> Planted:
     return replace(arrays, terminated=none, truncated=none, final=None).dataset(), None
 
 
+def with_end_goals(goal: Callable[[np.ndarray], np.ndarray]) -> Planted:
+    """Goals beside observations: what `goal` makes of the end of each step's episode, where the place is reached."""
+    one = healthy()
+    last = np.flatnonzero(one.last)
+    ends = np.asarray(one.final)[np.searchsorted(last, np.arange(len(one.rewards)))]
+    seen = {"observation": one.observations, "goal": goal(ends).astype(np.float32)}
+    final = {"observation": one.final, "goal": goal(np.asarray(one.final)).astype(np.float32)}
+    return (
+        Dataset.from_arrays(
+            seen, one.actions, one.rewards, one.terminated, one.truncated, final_observations=final, name="planted"
+        ),
+        None,
+    )
+
+
 PLANTED: dict[str, Callable[[], Planted]] = {
     "not_finite": lambda: _column("observation", 77, np.nan),
     "rows_disagree": lambda: _column("terminated", 77, True),
@@ -236,6 +251,8 @@ PLANTED: dict[str, Callable[[], Planted]] = {
     "few_episodes": lambda: (healthy(1).dataset(), FACTS),
     "duplicate_episodes": _twice,
     "duplicate_transitions": lambda: _bag(2),
+    "goals_unreached": lambda: with_end_goals(lambda ends: np.add(ends, [0, 9, 0, 0])),
+    "goals_far": lambda: (healthy().dataset(), replace(FACTS, goals=np.add(healthy().observations[:5], [30, 0, 0, 0]))),
     "rewards_zero": lambda: _changed(rewards=np.zeros_like(healthy().rewards)),
     "rewards_constant": lambda: _changed(
         rewards=np.ones_like(healthy().rewards), terminated=np.zeros_like(healthy().last), truncated=healthy().last

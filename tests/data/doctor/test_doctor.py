@@ -23,7 +23,7 @@ from d3ray.data.doctor.survey import survey
 from d3ray.data.formats.registry import read
 from d3ray.data.spec import Box, Discrete, Environment, Spec
 
-from .planted import FACTS, LIMIT, PLANTED, SPEC, decisions, healthy
+from .planted import FACTS, LIMIT, PLANTED, SPEC, decisions, healthy, with_end_goals
 
 
 def names(dataset: Dataset, facts: EnvironmentFacts | None = None) -> dict[str, str]:
@@ -442,3 +442,20 @@ def test_a_bad_dataset(test_data: Path) -> None:
     found = look(file, PENDULUM)
     assert sorted(found) == ["actions_far_outside", "observations_outside", "timeouts_as_terminals"]
     assert "-7,810" in found["actions_far_outside"].sentence
+
+
+def test_goals_that_are_reached_are_not_found() -> None:
+    assert "goals_unreached" not in names(with_end_goals(lambda ends: ends)[0])
+    assert "goals_unreached" not in names(healthy().dataset().with_goals())  # of which each step reaches its own
+
+
+def test_some_goals_that_are_far_are_a_note_with_numbers() -> None:
+    observations = healthy().observations
+    goals = np.concatenate([observations[5:8], np.add(observations[:2], [30, 0, 0, 0])])
+    (one,) = [f for f in doctor(healthy().dataset(), facts=replace(FACTS, goals=goals)).findings if f.name == "goals_far"]
+    assert (one.severity, one.numbers["far"], one.numbers["goals"]) == ("note", 2, 5)
+    spread = observations.std(0)
+    by_hand = np.linalg.norm((goals[:, None] - observations) / spread, axis=2).min(1).max()
+    assert one.numbers["farthest"] == pytest.approx(by_hand, rel=1e-3)
+    assert names(healthy().dataset(), replace(FACTS, goals=observations[:5])) == {}
+    assert names(healthy().dataset(), replace(FACTS, goals=np.zeros((5, 3)))) == {}  # of another kind: not compared

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from d3ray.data.errors import ConfigError, DataError
-from d3ray.data.formats.registry import detect, read
+from d3ray.data.formats.registry import detect, parts_of, read
 from d3ray.data.spec import Environment
 
 
@@ -126,3 +126,12 @@ def test_ogbench_a_single_task_pays_and_ends_where_its_goal_is_reached(tmp_path:
 def test_ogbench_a_task_that_is_none_is_refused(tmp_path: Path, task: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         read(write(tmp_path / "file", **locomotion()), task=task)
+
+
+def test_a_folder_of_slices_is_one_dataset_without_its_validation_splits(tmp_path: Path) -> None:
+    for name in ("cube-v0-001", "cube-v0-000", "cube-v0-000-val"):
+        arrays = {"observations": np.full((4, 2), len(name), "f4"), "actions": np.zeros((4, 1), "f4")}
+        np.savez(tmp_path / f"{name}.npz", **arrays, terminals=np.arange(4) == 3)
+    assert [path.name for path in parts_of(tmp_path)] == ["cube-v0-000.npz", "cube-v0-001.npz"]
+    (tmp_path / "scene-v0-000.npz").write_bytes((tmp_path / "cube-v0-000.npz").read_bytes())
+    assert parts_of(tmp_path) == []  # of two names: who is meant is said file by file

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -149,3 +150,12 @@ def test_logged_goals_are_compared_with_what_is_reached() -> None:
 @pytest.mark.parametrize("part", [None, (2, 0)])
 def test_goals_that_are_what_is_reached_are_scaled_alike(part: Any) -> None:
     check_goals(walk().with_goals(part), part, StandardScaler())
+
+
+def test_what_is_remembered_of_goals_is_not_sent_along() -> None:
+    data = walk()
+    alone = len(pickle.dumps(data))
+    assert data.with_goals() is data.with_goals()
+    sent = pickle.dumps(data)
+    assert len(sent) == alone
+    assert pickle.loads(sent).with_goals().fingerprint == data.with_goals().fingerprint

@@ -40,7 +40,8 @@ def test_every_suite_is_whole(name: str) -> None:
     assert config.about
     assert config.source
     assert set(document) <= set(SuiteConfig.model_fields)
-    assert len(config.cells()) == (2 if name == "gate" else len(config.datasets) * len(config.algorithms))
+    fewer = {"gate": 2, "ogbench-mini": 2 * 5 + 2 * 3, "ogbench-pixels": 5 + 3 + 11 * 4}
+    assert len(config.cells()) == fewer.get(name, len(config.datasets) * len(config.algorithms))
     assert config.evaluation is not None
     assert len(config.definition()) <= 5000
     known = catalog()
@@ -210,6 +211,19 @@ def test_an_algorithm_may_be_for_some_datasets_only() -> None:
         suite("gate", algorithms=[{"name": "DQN", "only": "d3ray/cartpole"}])
 
 
+def test_what_is_told_goals_is_trained_on_the_data_of_all_five_tasks() -> None:
+    cells = suite("ogbench-mini").cells()
+    told = {(cell.dataset, cell.label): cell.config.evaluation for cell in cells if cell.label in ("GCBC", "GCIQL", "HIQL")}
+    assert {dataset for dataset, _ in told} == {
+        "d3ray-ogbench/pointmaze-medium-navigate-100k-v0",
+        "d3ray-ogbench/cube-single-play-100k-v0",
+    }
+    assert {evaluation.environment.goals.tasks for evaluation in told.values()} == {(1, 2, 3, 4, 5)}  # pyright: ignore
+    assert all("singletask" in cell.dataset for cell in cells if (cell.dataset, cell.label) not in told)
+    with pytest.raises(ConfigError, match=r"GCBC: only has '\*-ply-100k-v0', which is no dataset"):
+        suite("ogbench-mini", algorithms=[{"name": "GCBC", "only": ["*-navigate-100k-v0", "*-ply-100k-v0"]}])
+
+
 def test_a_suite_of_ones_own_is_a_file(tmp_path: Path) -> None:
     file = tmp_path / "ours.yaml"
     file.write_text("datasets: [d3ray/pendulum-replay]\nalgorithms:\n  - {name: BC, action_scaler: min_max}\nn_steps: 20_000\n")
@@ -260,7 +274,7 @@ def test_labels_tasks_and_patterns() -> None:
         ("micro", {"algorithms": [{"name": "IQL", "preset": "papre"}]}, "IQL has no preset 'papre'; did you mean 'paper'?"),
         ("micro", {"algorithms": ["IQL", {"name": "IQL"}]}, "algorithms has 'IQL' twice: give one a label."),
         ("micro", {"algorithms": [{"name": "IQL", "on": {"hoper-*": {}}}]}, "IQL: on has 'hoper-*', which is no dataset"),
-        ("micro", {"algorithms": [{"name": "IQL", "only": 5}]}, "only is 5; it must be text"),
+        ("micro", {"algorithms": [{"name": "IQL", "only": 5}]}, "only is 5; it must be a list, as [5]"),
         ("micro", {"algorithms": [{"name": "IQL", "on": 5}]}, "on is 5; it must be a mapping"),
         ("micro", {"algorithms": [{"name": "IQL", "on": ["pendulum*"]}]}, "it must be a mapping"),
         (

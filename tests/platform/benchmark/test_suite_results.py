@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from d3ray.data.errors import ConfigError
-from d3ray.platform.benchmark.formats import SCORES_HEAD, scores_csv
+from d3ray.platform.benchmark.formats import SCORES_HEAD, scores_csv, statistics_csv
 from d3ray.platform.benchmark.reading import find_benchmark, read_benchmark
 from d3ray.platform.benchmark.results import Benchmark, grouped
 from d3ray.platform.benchmark.tables import Tables
@@ -171,6 +171,35 @@ def test_ogbench_is_compared_by_the_share_of_episodes_that_were_solved(tracking:
     assert tables.scores[0].caption.startswith("Success rate in % at the last evaluation: mean ± standard error over seeds")
     assert tables.aggregates[0].rows[0][0].text == "FQL"  # IQM of 80, 70, 100, 100
     assert tables.aggregates[0].rows[0][1][0].text == "90.0"
+
+
+def test_shares_of_solved_episodes_stand_by_task_where_tasks_come_in_turn(tracking: Tracking) -> None:
+    cells = {(MAZE, label): {seed: [10.0, 20.0] for seed in (0, 1)} for label in ("HIQL", "GCBC")}
+    parent = write_benchmark(tracking, cells, suite="tasks", n_evaluations=2)
+    solved = {("HIQL", 0): (1.0, 0.5), ("HIQL", 1): (0.5, 0.5), ("GCBC", 0): (0.0, 1.0), ("GCBC", 1): (0.5, 0.0)}
+    for run in tracking.client.search_runs([tracking.experiment_id], f"tags.`mlflow.parentRunId` = '{parent}'"):
+        shares = solved[run.data.tags["d3ray.cell"], int(run.data.tags["d3ray.seed"])]
+        for task, share in zip((2, 10), shares, strict=True):
+            tracking.client.log_metric(run.info.run_id, f"evaluation/success_task{task}", 1 - share, step=500)  # not the last
+            tracking.client.log_metric(run.info.run_id, f"evaluation/success_task{task}", share, step=1000)
+    found = read(tracking, parent)
+    hiql = found.cell(MAZE, "HIQL")
+    assert hiql is not None
+    assert hiql.tasks == {2: {0: 100.0, 1: 50.0}, 10: {0: 50.0, 1: 50.0}}
+    (table,) = Tables(found).by_task
+    assert [head.text for head in table.columns] == ["Task 2", "Task 10"]
+    shown = {head.text: [(entry.text, entry.strong) for entry in entries] for head, entries in table.rows}
+    assert shown == {
+        f"HIQL on {MAZE}": [("75.0 ± 25.0", True), ("50.0 ± 0.0", True)],  # 100 and 50: s = 35.36, over √2
+        f"GCBC on {MAZE}": [("25.0 ± 25.0", False), ("50.0 ± 50.0", True)],
+    }
+    lines_of_tasks = [
+        line
+        for line in statistics_csv(Tables(found)).splitlines()
+        if line.startswith("mean of seeds, task") or "seeds, task" in line
+    ]
+    assert len(lines_of_tasks) == 4
+    assert table in Tables(found).all
 
 
 def test_what_others_tell_of_success_leaves_their_scores_as_they_are(tracking: Tracking) -> None:

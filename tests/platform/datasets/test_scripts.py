@@ -194,7 +194,7 @@ def test_where_ogbench_is_missing_one_sentence_says_so(monkeypatch: pytest.Monke
     [
         ("ogbench/cube-single-play-v0", "d3ray make d3ray-ogbench/cube-single-play-v0 makes its like by the same script"),
         ("ogbench/antmaze-large-navigate-v0", "It cannot be made here: that takes walkers that its authors trained"),
-        ("ogbench/visual-scene-play-v0", "It has no recipe here; d3ray datasets d3ray-ogbench has those"),
+        ("ogbench/powderworld-easy-play-v0", "It has no recipe here; d3ray datasets d3ray-ogbench has those"),
     ],
 )
 def test_what_cannot_be_made_is_told(name: str, why: str) -> None:

@@ -22,10 +22,12 @@ from d3ray.platform.experiment.checks import check_data
 from d3ray.platform.experiment.run import run_experiment
 from d3ray.platform.places import environment_place, open_place
 from d3ray.platform.results.progress import Progress
-from d3ray.platform.settings.config import ExperimentConfig
+from d3ray.platform.settings.config import EvaluationConfig, ExperimentConfig
 from d3ray.platform.settings.evaluation import evaluation_seed
+from d3ray.platform.settings.online import OnlineConfig
 from d3ray.platform.storage.experiments import Experiment
 from d3ray.platform.storage.outbox import lines
+from d3ray.platform.worker.subjects import make_subject
 from d3ray.platform.worker.trial_config import TrialConfig
 from d3ray.platform.worker.trial_run import TrialRun
 
@@ -306,3 +308,14 @@ def test_a_killed_command_is_resumed_in_the_same_run_with_each_step_once(tmp_pat
     finally:
         second.end()
     assert_as_if_never_killed(storage, attempts=2)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_what_is_held_out_is_not_learned_from_while_acting(share: float) -> None:
+    data = Dataset.open("d3ray/cartpole-replay")
+    evaluation = EvaluationConfig(environment="CartPole-v1", holdout=share)
+    subject: Any = make_subject({"name": "DQN"}, (0,), "cpu", data, evaluation, OnlineConfig(pretrain=5))
+    (member,) = subject.members
+    wanted = data.split(share, seed=0)[0] if share else data
+    assert member._dataset.n_episodes == wanted.n_episodes
+    assert member._arguments["dataset"].fingerprint == wanted.fingerprint
