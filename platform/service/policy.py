@@ -134,7 +134,7 @@ class ServedPolicy:
         step = state.step if state else asked.step or 0
         version, role, restarted = self._whose(turn, asked.version, episode, state)
         memory = self._memory(version, state, asked, step, restarted=restarted)
-        shadow_memory = self._shadow_memory(turn.shadow, state)
+        shadow_memory = self._shadow_memory(turn.shadow, state, asked)
         columns = version.shown(asked.observation, asked.action_mask)
         single = asked.episode is None and state is None
         return Case(version, role, episode, step, columns, memory, turn.shadow, shadow_memory, restarted, explain, single)
@@ -168,7 +168,7 @@ class ServedPolicy:
         check_memory(own, version.start(0.0 if version.for_return else None))
         return version.told(own, asked.reward, asked.executed)
 
-    def _shadow_memory(self, shadow: Version | None, state: State | None) -> Flat:
+    def _shadow_memory(self, shadow: Version | None, state: State | None, asked: Asked) -> Flat:
         """That of the shadow; one that came later, or whose memory is of another version, begins anew."""
         if shadow is None:
             return {}
@@ -180,7 +180,7 @@ class ServedPolicy:
             check_memory(given, blank)
         except DataError:
             return blank
-        return given
+        return shadow.told(given, asked.reward, asked.executed)
 
     # ---- what is answered
 
@@ -192,7 +192,7 @@ class ServedPolicy:
             group = [cases[k] for k in rows]
             for k, choice in zip(rows, self._chosen(group, alarm), strict=True):
                 choices[k] = choice
-        shadows = self._shadowed(cases)
+        shadows = self._shadowed(cases, choices)
         won = [k for k, choice in enumerate(choices) if isinstance(choice, Choice) and cases[k].take()]
         found: list[Decision | D3rayError] = [
             choice if isinstance(choice, D3rayError) else LateError("It was answered before.") for choice in choices
@@ -275,8 +275,13 @@ class ServedPolicy:
         certain = None if isinstance(case.version.spec.action, Box) else 0.0
         return Choice(case, action, memory, "fallback", self._fallback.label, certain, reason=why)
 
-    def _shadowed(self, cases: Sequence[Case]) -> list[tuple[np.ndarray, Flat] | None]:
-        """What the shadow would do, and remembers. What it fails in is counted, and changes no answer."""
+    def _shadowed(
+        self, cases: Sequence[Case], choices: Sequence[Choice | D3rayError | None]
+    ) -> list[tuple[np.ndarray, Flat] | None]:
+        """What the shadow would do, and remembers, what was done in its place included.
+
+        What it fails in is counted, and changes no answer.
+        """
         found: list[tuple[np.ndarray, Flat] | None] = [None] * len(cases)
         at = [k for k, case in enumerate(cases) if case.shadow is not None]
         for rows in _grouped([cases[k] for k in at], of=lambda case: case.shadow):
@@ -287,6 +292,9 @@ class ServedPolicy:
                 seen = {name: np.concatenate([case.columns[name] for case in group]) for name in group[0].columns}
                 keys = [key_of(self._seed, shadow.label, case.episode, case.step) for case in group]
                 memories, action = shadow.step(seen, [case.shadow_memory for case in group], keys)
+                for k, row in enumerate(rows):
+                    if memories[k] and isinstance(choice := choices[at[row]], Choice):
+                        memories[k] = shadow.told(memories[k], None, choice.action[0])
             except Exception:
                 self._shadow_failures += len(group)
                 _LOG.exception("the shadow of %s failed", self.name)

@@ -59,7 +59,7 @@ class Turns:
         found = {role: self._opened(said) for role, said in self._followed().items()}
         self.now = Turn(found["champion"], canary=found.get("canary"), shadow=found.get("shadow"))
         for role, version in found.items():
-            self._check(version)
+            self._check(version, role)
             check_beside(found["champion"], version, role)
         self.trouble: dict[str, str] = {}
         self._over = threading.Event()
@@ -95,7 +95,7 @@ class Turns:
                 new = self._opened(place)
                 if not same_spaces(present, new):
                     raise ConfigError(f"{place} has other spaces than {present.source}: it cannot take over.")
-                self._check(new)
+                self._check(new, role)
             except Exception as error:  # whatever a damaged package or an absent server leads to
                 if self.trouble.get(role) != (why := unreadable(error)):
                     _LOG.error("%s stays on version %s: %s", self._name, present.label, why)
@@ -119,8 +119,11 @@ class Turns:
     def _opened(self, source: str) -> Version:
         return opened(source, tracking=self._tracking, storage=self._storage, stacked=self._settings.stacked)
 
-    def _check(self, version: Version) -> None:
-        """Raises ConfigError where a version cannot explore as is said."""
+    def _check(self, version: Version, role: str) -> None:
+        """Raises ConfigError where a version cannot explore as is said, or nobody tells a shadow which return it acts for."""
+        if role == "shadow":
+            version.start()
+            return
         explore = self._settings.explore
         explore.check(version.spec, version.source, draws=version.draws)
         if explore.needs_values and not version.has_values:
