@@ -8,14 +8,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from ...data.errors import ConfigError, D3rayError, DataError, StorageError, did_you_mean
 from ...data.masks import ACTION_MASK
 from ...data.spec import Box, Discrete
-from ..tracking.registered import pinned
 from .alarms import Alarms
 from .exploring import Greedy, key_of, share_of
 from .fallback import Fallback, opened_fallback
@@ -23,11 +22,10 @@ from .memory import Flat, State, check_memory, packed, unpacked
 from .recording import Recorder, Row
 from .reference import Reference
 from .settings import PolicySettings
-from .versions import Version, check_beside, opened, same_spaces, unreadable
+from .turns import Role, Turn, Turns
+from .versions import Version
 from .wire import Asked, Decision, Explained
 
-Role = Literal["champion", "canary", "shadow", "fallback"]
-KEPT = 2  # versions before the champion that go on with episodes which they remember
 _LOG = logging.getLogger("d3ray.service")
 _OWN, _SHADOW = "own/", "shadow/"  # whose part of a state's memory
 
@@ -38,26 +36,6 @@ class UnableError(D3rayError):
 
 class LateError(UnableError):
     """It could not be made in time."""
-
-
-@dataclass(frozen=True)
-class Turn:
-    """Who acts now; exchanged as a whole."""
-
-    champion: Version
-    canary: Version | None = None
-    shadow: Version | None = None
-    before: tuple[Version, ...] = ()
-
-    def known(self) -> dict[str, tuple[Version, Role]]:
-        """Versions that may act, by label, the champion first."""
-        before: list[tuple[Version | None, Role]] = [(version, "champion") for version in self.before]
-        roles: list[tuple[Version | None, Role]] = [(self.champion, "champion"), (self.canary, "canary"), *before]
-        found: dict[str, tuple[Version, Role]] = {}
-        for version, role in roles:
-            if version is not None:
-                found.setdefault(version.label, (version, role))
-        return found
 
 
 @dataclass
@@ -128,34 +106,24 @@ class ServedPolicy:
         note: Callable[[str, str, str | None], None] | None = None,
     ) -> None:
         self.name, self.settings = name, settings
-        self._seed, self._tracking, self._storage, self._alarms, self._note = seed, tracking, storage, alarms, note
-        champion = self._opened(settings.source)
-        beside = {role: self._opened(said) for role in ("canary", "shadow") if (said := getattr(settings, role)) is not None}
-        self._turn = Turn(champion, canary=beside.get("canary"), shadow=beside.get("shadow"))
-        for version in (champion, *beside.values()):
-            self._check(version)
-        for role, version in beside.items():
-            check_beside(champion, version, role)
+        self._seed, self._alarms, self._note = seed, alarms, note
+        self._turns = Turns(name, settings, tracking=tracking, storage=storage)
+        champion = self._turns.now.champion
         self._fallback: Fallback | None = None
         if settings.fallback is not None:
             self._fallback = opened_fallback(settings.fallback, champion, tracking=tracking, storage=storage)
         self._reference: Reference | None = None
         if settings.reference is not None:
             self._reference = Reference.open(settings.reference, champion.spec, settings.reference_rows)
-        self._trouble: dict[str, str] = {}
         self._shadow_failures = 0
         self.recorder = record(name, champion)
-        self._over = threading.Event()
-        self._watch: threading.Thread | None = None
-        if poll_seconds > 0 and any("@" in said for said in self._followed().values()):
-            self._watch = threading.Thread(target=self._keep_looking, args=(poll_seconds,), daemon=True, name=f"d3ray-{name}")
-            self._watch.start()
+        self._turns.keep_looking(poll_seconds)
 
     # ---- what is asked
 
     def case(self, asked: Asked, *, explain: bool = False) -> Case:
         """Check one observation and what came with it. Raises DataError and ConfigError, which say what is wrong with it."""
-        turn, state = self._turn, None
+        turn, state = self._turns.now, None
         if asked.state is not None:
             state = unpacked(asked.state, self.name)
             if asked.episode not in (None, state.episode):
@@ -166,7 +134,7 @@ class ServedPolicy:
         step = state.step if state else asked.step or 0
         version, role, restarted = self._whose(turn, asked.version, episode, state)
         memory = self._memory(version, state, asked, step, restarted=restarted)
-        shadow_memory = self._shadow_memory(turn.shadow, state)
+        shadow_memory = self._shadow_memory(turn.shadow, state, asked)
         columns = version.shown(asked.observation, asked.action_mask)
         single = asked.episode is None and state is None
         return Case(version, role, episode, step, columns, memory, turn.shadow, shadow_memory, restarted, explain, single)
@@ -200,7 +168,7 @@ class ServedPolicy:
         check_memory(own, version.start(0.0 if version.for_return else None))
         return version.told(own, asked.reward, asked.executed)
 
-    def _shadow_memory(self, shadow: Version | None, state: State | None) -> Flat:
+    def _shadow_memory(self, shadow: Version | None, state: State | None, asked: Asked) -> Flat:
         """That of the shadow; one that came later, or whose memory is of another version, begins anew."""
         if shadow is None:
             return {}
@@ -212,7 +180,7 @@ class ServedPolicy:
             check_memory(given, blank)
         except DataError:
             return blank
-        return given
+        return shadow.told(given, asked.reward, asked.executed)
 
     # ---- what is answered
 
@@ -224,7 +192,7 @@ class ServedPolicy:
             group = [cases[k] for k in rows]
             for k, choice in zip(rows, self._chosen(group, alarm), strict=True):
                 choices[k] = choice
-        shadows = self._shadowed(cases)
+        shadows = self._shadowed(cases, choices)
         won = [k for k, choice in enumerate(choices) if isinstance(choice, Choice) and cases[k].take()]
         found: list[Decision | D3rayError] = [
             choice if isinstance(choice, D3rayError) else LateError("It was answered before.") for choice in choices
@@ -307,8 +275,13 @@ class ServedPolicy:
         certain = None if isinstance(case.version.spec.action, Box) else 0.0
         return Choice(case, action, memory, "fallback", self._fallback.label, certain, reason=why)
 
-    def _shadowed(self, cases: Sequence[Case]) -> list[tuple[np.ndarray, Flat] | None]:
-        """What the shadow would do, and remembers. What it fails in is counted, and changes no answer."""
+    def _shadowed(
+        self, cases: Sequence[Case], choices: Sequence[Choice | D3rayError | None]
+    ) -> list[tuple[np.ndarray, Flat] | None]:
+        """What the shadow would do, and remembers, what was done in its place included.
+
+        What it fails in is counted, and changes no answer.
+        """
         found: list[tuple[np.ndarray, Flat] | None] = [None] * len(cases)
         at = [k for k, case in enumerate(cases) if case.shadow is not None]
         for rows in _grouped([cases[k] for k in at], of=lambda case: case.shadow):
@@ -319,6 +292,9 @@ class ServedPolicy:
                 seen = {name: np.concatenate([case.columns[name] for case in group]) for name in group[0].columns}
                 keys = [key_of(self._seed, shadow.label, case.episode, case.step) for case in group]
                 memories, action = shadow.step(seen, [case.shadow_memory for case in group], keys)
+                for k, row in enumerate(rows):
+                    if memories[k] and isinstance(choice := choices[at[row]], Choice):
+                        memories[k] = shadow.told(memories[k], None, choice.action[0])
             except Exception:
                 self._shadow_failures += len(group)
                 _LOG.exception("the shadow of %s failed", self.name)
@@ -398,60 +374,15 @@ class ServedPolicy:
         propensity = None if choice.log_prob is None else float(np.exp(choice.log_prob))
         return Explained.model_construct(value=value, propensity=propensity, nearest=nearest)
 
-    # ---- whose turn it is
+    # ---- who acts
 
     def look(self) -> list[str]:
-        """Look whether an alias is on another version, and take that over; the sentences of what changed.
-
-        What cannot be read leaves who acts now; why is in `status` and the log.
-        """
-        changed: list[str] = []
-        for role, said in self._followed().items():
-            if "@" not in said:
-                continue
-            present: Version = getattr(self._turn, role)
-            try:
-                place = pinned(said, self._tracking, self._storage)
-                if place == present.source:
-                    self._trouble.pop(role, None)
-                    continue
-                new = self._opened(place)
-                if not same_spaces(present, new):
-                    raise ConfigError(f"{place} has other spaces than {present.source}: it cannot take over.")
-                self._check(new)
-            except Exception as error:  # whatever a damaged package or an absent server leads to
-                if self._trouble.get(role) != (why := unreadable(error)):
-                    _LOG.error("%s stays on version %s: %s", self.name, present.label, why)
-                self._trouble[role] = why
-                continue
-            self._trouble.pop(role, None)
-            before = (present, *self._turn.before)[:KEPT] if role == "champion" else self._turn.before
-            self._turn = replace(self._turn, **{role: new}, before=before)
-            changed.append(f"{self.name}: version {new.label} is the {role}, in place of {present.label}.")
-            _LOG.warning(changed[-1])
-        return changed
-
-    def _followed(self) -> dict[str, str]:
-        said = {"champion": self.settings.source, "canary": self.settings.canary, "shadow": self.settings.shadow}
-        return {role: source for role, source in said.items() if source is not None}
-
-    def _keep_looking(self, seconds: float) -> None:
-        while not self._over.wait(seconds):
-            self.look()
-
-    def _opened(self, source: str) -> Version:
-        return opened(source, tracking=self._tracking, storage=self._storage, stacked=self.settings.stacked)
-
-    def _check(self, version: Version) -> None:
-        """Raises ConfigError where a version cannot explore as is said."""
-        explore = self.settings.explore
-        explore.check(version.spec, version.source, draws=version.draws)
-        if explore.needs_values and not version.has_values:
-            raise ConfigError(f"explore={explore.name} draws by values, and the package of {version.source} has none.")
+        """Look whether an alias is on another version, and take that over: see `Turns.look`."""
+        return self._turns.look()
 
     def status(self) -> dict[str, Any]:
         """What is served, in words for people and programs."""
-        turn, settings = self._turn, self.settings
+        turn, settings = self._turns.now, self.settings
         return {
             "policy": self.name,
             "version": turn.champion.label,
@@ -462,20 +393,18 @@ class ServedPolicy:
             "fallback": self._fallback and self._fallback.label,
             "explore": settings.explore.model_dump(mode="json"),
             "alarm": self._alarms.of(self.name),
-            "trouble": dict(self._trouble),
+            "trouble": dict(self._turns.trouble),
             "spaces": turn.champion.spec.model_dump(mode="json"),
         }
 
     @property
     def champion(self) -> Version:
         """Who acts now."""
-        return self._turn.champion
+        return self._turns.now.champion
 
     def close(self) -> None:
         """Ends the looks at the registry, and closes the log's file."""
-        self._over.set()
-        if self._watch is not None:
-            self._watch.join()
+        self._turns.close()
         self.recorder.close()
 
 
