@@ -30,7 +30,7 @@ ABOUT = "service.json"
 FORMAT, VERSION = "d3ray decision log", 1
 Kind = Literal["decisions", "outcomes"]
 OPEN, CLOSED = ".open", ".arrows"
-_NAME = re.compile(r"(\d{8}T\d{6}-[0-9a-f]{8})-(\d{6})(\.open|\.arrows)")
+_NAME = re.compile(r"(\d{8}T\d{12}-[0-9a-f]{8})-(\d{6})(\.open|\.arrows)")
 
 
 class LogFile(NamedTuple):
@@ -45,8 +45,8 @@ class LogFile(NamedTuple):
 
 
 def new_writer() -> str:
-    """Name a writer: the second in which it began, and eight digits by chance."""
-    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
+    """Name a writer: the microsecond in which it began, so that a later one comes later, and eight digits by chance."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{secrets.token_hex(4)}"
 
 
 def file_of(name: str) -> tuple[LogFile, str] | None:

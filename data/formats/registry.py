@@ -36,12 +36,12 @@ class _Formats(UserDict[str, Any]):
 
 FORMATS = _Formats(  # in the order in which they are asked about a file: the particular before the general
     {
-        "decisions": "decisions.decision_log:DecisionLog",
         "d4rl": "hdf5.d4rl:D4RL",
         "d3rlpy": "hdf5.d3rlpy:D3rlpy",
         "ogbench": "npz.ogbench:OGBench",
         "dreamer": "npz.dreamer:Dreamer",
         "pfrl": "npz.pfrl:PFRL",
+        "decisions": "decisions.decision_log:DecisionLog",
         "csv": "tabular.csv_table:CSV",
         "open_bandit": "tabular.open_bandit:OpenBandit",
         "npz": "npz.steps:NPZ",

@@ -271,6 +271,16 @@ def test_a_bucket_gets_closed_files_in_order_and_again_after_it_was_away(tmp_pat
     assert not list((spool / "decisions").glob("*-*"))
 
 
+def test_what_a_killed_process_left_in_a_spool_is_sent_by_the_next(tmp_path: Path) -> None:
+    uri, spool = f"fsspec+memory://{tmp_path.name}/killed", tmp_path / "spool"
+    answered = killed_after(spool, "a", 12)  # a spool has the layout of a log
+    with DecisionWriter(uri, POINT, policy="p", spool=spool):
+        wait_until(lambda: not list((spool / "decisions").glob("*-*")))
+    ids = read_log(uri)["id"].to_pylist()
+    assert set(answered) <= set(ids)
+    assert len(set(ids)) == len(ids)
+
+
 def wait_until(true: object, seconds: float = 20.0) -> None:
     assert callable(true)
     end = time.monotonic() + seconds

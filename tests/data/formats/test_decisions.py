@@ -98,6 +98,24 @@ def test_legal_actions_and_decisions_that_are_no_steps(tmp_path: Path) -> None:
     assert late.steps.columns["reward"].tolist() == [1, 0, 2, 3, 0, 0, 0]
 
 
+def test_parts_of_a_last_observation_come_by_csv(tmp_path: Path) -> None:
+    log(tmp_path / "log", [choices(["a", "a"], [0, 1], [[1, 1], [1, 1]])], spec=CHOICE)
+    names = "observation/kind,observation/seen:0,observation/seen:1"
+    (tmp_path / "told.csv").write_text(f"episode,step,reward,truncated,{names}\na,0,1,0,,,\na,1,2,1,2,7,-7\n")
+    found = read(tmp_path / "log", join=tmp_path / "told.csv")
+    assert found.steps.columns["observation/kind"].tolist() == [0, 1, 2]
+    assert found.steps.columns["observation/seen"].tolist() == [[0, 0], [1, -1], [7, -7]]
+    assert found.steps.final_recorded.tolist() == [True]
+
+
+def test_a_mask_that_the_policy_did_not_know_is_kept(tmp_path: Path) -> None:
+    rows = [choices(["a", "a"], [0, 1], [None, [0, 1]])]
+    log(tmp_path, rows, rewards("a", [1, 2], terminated=True), spec=CHOICE.model_copy(update={"action_mask": False}))
+    assert read(tmp_path).steps.columns["action_mask"].tolist() == [[1, 1], [0, 1], [1, 1]]
+    with pytest.raises(DataError, match="The log has action_mask now, and the dataset has no such column: overwrite=true"):
+        read(tmp_path, taken={}, columns=("reward",))
+
+
 def test_episodes_wait_until_all_of_them_is_there(tmp_path: Path) -> None:
     log(tmp_path, [decisions(["a", "a", "b", "b"], [0, 1, 0, 1])], [Outcome(2, "a", 1, terminated=True), Outcome(3, "b", 0)])
     with pytest.raises(DataError, match=r"no complete episode\. 1 episodes have not ended yet .* 1 episodes have ended and wait"):
