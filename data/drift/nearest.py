@@ -8,22 +8,21 @@ _AT_ONCE = 1 << 22  # distances that are held at once
 
 
 class Nearest:
-    """Distances to the nearest of some observations, in units of each entry's standard deviation among them.
-
-    Entries that are constant there count in their own units.
+    """Distances to the nearest of some observations, √(mean over entries of (Δ/σ)²).
 
     Args:
         seen: [N, D], N at least 1.
+        spread: σ, [D]; None: the standard deviations of `seen`. Entries where it is 0 count in their own units.
     """
 
-    def __init__(self, seen: np.ndarray) -> None:
-        self.mean, spread = seen.mean(0), seen.std(0)
-        self.scale = np.where(spread > 0, spread, 1.0)
+    def __init__(self, seen: np.ndarray, spread: np.ndarray | None = None) -> None:
+        spread = seen.std(0) if spread is None else spread
+        self.mean, self.scale = seen.mean(0), np.where(spread > 0, spread, 1.0)
         self.points = ((seen - self.mean) / self.scale).astype(np.float32)
         self._squares = (self.points**2).sum(1)
 
     def __call__(self, seen: np.ndarray) -> np.ndarray:
-        """Return the Euclidean distance of each row to the nearest point, over the square root of D: [B, D] to [B] float64."""
+        """Return the distance of each row to the nearest point, [B, D] to [B] float64."""
         rows = ((seen - self.mean) / self.scale).astype(np.float32)
         found, step = np.empty(len(rows)), max(1, _AT_ONCE // len(self.points))
         for begin in range(0, len(rows), step):

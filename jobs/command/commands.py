@@ -66,7 +66,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "loop": (
         "policies.loop:run",
-        "from the log of a service to a better policy and back: ingest, train, judge, try out, promote; goes on where it was killed.",
+        "from the log of a service to a better policy: ingest, train, judge, try out, promote; goes on where it was killed.",
     ),
     "watch": (
         "policies.watch:run",

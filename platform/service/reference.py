@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from ...data.dataset import Dataset
+from ...data.drift.nearest import Nearest
 from ...data.errors import ConfigError
 from ...data.seeds import many_integers, root_key
 from ...data.spec import Spec, shapes_of, space_columns
@@ -30,9 +31,10 @@ class Reference:
         deviation: Mapping[str, np.ndarray],
     ) -> None:
         self._low, self._high = dict(low), dict(high)
-        self._scale = {name: np.where(part > 0, part, 1.0) for name, part in deviation.items()}
-        self._sample = self._scaled(sample)
-        self._squares = (self._sample**2).sum(1)
+        self._names = sorted(deviation)
+        seen, sizes = self._beside(sample), [int(np.prod(sample[name].shape[1:])) for name in self._names]
+        spread = [np.broadcast_to(deviation[name].reshape(-1), size) for name, size in zip(self._names, sizes, strict=True)]
+        self._nearest = Nearest(seen, np.concatenate(spread))
 
     @classmethod
     def open(cls, where: str, spec: Spec, rows: int) -> Self:
@@ -57,10 +59,7 @@ class Reference:
 
     def nearest(self, rows: Mapping[str, np.ndarray]) -> np.ndarray:
         """Distance of observations [n, ...] by column to the nearest of the sample, [n]: √(mean over entries of (Δ/σ)²)."""
-        at = self._scaled(rows)
-        gaps = np.maximum((at**2).sum(1)[:, None] - 2 * at @ self._sample.T + self._squares, 0)
-        nearest = gaps.argmin(1)  # whose distance is taken anew, for large squares cancel
-        return np.sqrt(((at - self._sample[nearest]) ** 2).mean(1))
+        return self._nearest(self._beside(rows))
 
     def beyond(self, rows: Mapping[str, np.ndarray]) -> np.ndarray:
         """By how many widths of its entry's range an observation is outside of it at most, [n]; 0 within."""
@@ -73,8 +72,6 @@ class Reference:
             worst = np.maximum(worst, (out / width).max(1))
         return worst
 
-    def _scaled(self, rows: Mapping[str, Any]) -> np.ndarray:
-        """Entries of all columns side by side, [n, entries], in standard deviations."""
-        parts = [np.asarray(rows[name], np.float64).reshape(len(rows[name]), -1) for name in sorted(self._scale)]
-        scales = [self._scale[name].reshape(-1) for name in sorted(self._scale)]
-        return np.concatenate([part / scale for part, scale in zip(parts, scales, strict=True)], 1)
+    def _beside(self, rows: Mapping[str, Any]) -> np.ndarray:
+        """Entries of all columns side by side, [n, entries]."""
+        return np.concatenate([np.asarray(rows[name], np.float64).reshape(len(rows[name]), -1) for name in self._names], 1)

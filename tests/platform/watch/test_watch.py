@@ -15,6 +15,7 @@ import pytest
 from d3ray.data.errors import ConfigError, StorageError
 from d3ray.jobs.command.running import run_command
 from d3ray.platform.record.watch import Watched
+from d3ray.platform.service.alarms import Alarms
 from d3ray.platform.watch.keeping import RECORD, read_watched, watch
 from d3ray.platform.watch.page import FILE
 from d3ray.platform.watch.settings import AlarmSettings, WatchSettings
@@ -103,6 +104,19 @@ def test_a_fallback_that_acts_often_is_an_alarm(tmp_path: Path) -> None:
     assert [one.why for one in found.alarms] == ["The fallback made 6 of 60 decisions, 10%."]
     assert found.reasons == {"late": 6}
     assert watched(log, alarms=AlarmSettings(fallback=0.1)).alarms == ()
+
+
+def test_an_alarm_lets_the_fallback_of_that_policy_act_until_a_look_finds_none(tmp_path: Path, reference: str) -> None:
+    log = tmp_path / "log" / "shop"  # one of several policies
+    serve(log, 60, shift=1.5)
+    alarms = Alarms(tmp_path / "log")
+    watched(log, reference=reference)
+    assert alarms.of("shop") is None
+    watched(log, reference=reference, set_alarm=True)
+    assert "first observation[0]" in (Alarms(tmp_path / "log").of("shop") or "")
+    assert Alarms(tmp_path / "log").of("arm") is None
+    watched(log, reference=reference, set_alarm=True, alarms=AlarmSettings(distance=1.0, outside=1.0))
+    assert Alarms(tmp_path / "log").of("shop") is None
 
 
 def test_low_returns_are_an_alarm_once_the_whole_interval_is_low(tmp_path: Path) -> None:
