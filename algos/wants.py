@@ -23,7 +23,7 @@ class Transitions:
         next_action: Whether `batch.next_action` is wanted, what the data did next: steps at which an episode was cut have none.
         extra: Columns of the data that are wanted as `batch.extra[NAME]`; "return_to_go" is the discounted return from there on,
             "window_action" [B, n, A] the actions of the n steps, and "window_mask" beside it says which of them there are; "cost"
-            is summed over the n steps as rewards are, and "initial" is 1 at the first step of an episode, else 0.
+            is summed over the n steps as rewards are, and "initial" is 0 but at first steps of episodes, and 1 in the mean.
         ahead: How many steps after the next observation are wanted, as `batch.extra["ahead/NAME"]`.
         endless: Whether returns to go take an episode that was cut, with the same negative reward at each step, to go on for ever.
         members: Of an ensemble whose members each learn from a half of the transitions, of its own: `batch.extra["kept"]`

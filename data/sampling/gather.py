@@ -63,8 +63,8 @@ class Gather:
         window_actions: Whether the batch carries in `extra` the scaled actions of each window, `window_action`
             [..., B, td_steps, A], and `window_mask` [..., B, td_steps], which is 1 where the episode has the step: beyond that its
             last action is repeated.
-        initial: Whether the batch carries in `extra` which transitions are the first of their episode, 1 or 0; what is drawn must
-            then say the number of its `step`.
+        initial: What the first step of an episode counts, as the batch then carries in `extra`, where all others count 0; what is
+            drawn must say the number of its `step`. None: it carries no such thing.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Gather:
         returns: ReturnsToGo | None = None,
         stacks: Mapping[str, FrameStack] | None = None,
         window_actions: bool = False,
-        initial: bool = False,
+        initial: float | None = None,
     ) -> None:
         self.stacks = dict(stacks or {})
         self.columns, self.gamma, self.td_steps, self.dtype = columns, gamma, td_steps, dtype
@@ -150,9 +150,9 @@ class Gather:
             extra[COST] = self.cost(rows) if count is None else self._n_step_sum(self.cost, rows, count, gamma, wrap)
         if self.returns is not None:
             extra[RETURNS] = self.returns(rows)
-        if self.initial:
+        if self.initial is not None:
             assert place.step is not None, "Which steps are the first is known of steps that have numbers."
-            extra[INITIAL] = (place.step == 0).to(self.dtype)
+            extra[INITIAL] = (place.step == 0).to(self.dtype) * self.initial
         if self.window_actions:
             extra |= self._window(place)
         return Batch(

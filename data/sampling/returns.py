@@ -15,7 +15,7 @@ from .base import Experience
 WINDOW = "window_action"  # no column either: the actions of a window
 RETURNS = "return_to_go"  # what algorithms call it among their `extra_columns`
 COSTS = "cost_to_go"  # the same of the column `cost`
-INITIAL = "initial"  # whether a step is the first of its episode
+INITIAL = "initial"  # how much a step counts as the first of an episode
 MADE = (RETURNS, COSTS, INITIAL, WINDOW)  # what batches carry beside columns
 CHUNK = 1 << 20  # rows at once, and at least one episode
 

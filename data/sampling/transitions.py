@@ -45,7 +45,8 @@ class TransitionSampler(Sampler):
         extra: Names of further columns that the batch carries in `extra`. "return_to_go" is no column, but the discounted sum of
             the scaled rewards from here to the episode's end; it makes `until` "end". "window_action" is none either, but the
             actions of the window, beside which comes "window_mask": see `Gather`. "cost" is the discounted sum of the column over
-            the window, and "initial" 1 where a transition is the first of its episode, else 0.
+            the window, and "initial" what a transition counts as the first of its episode: 0 for others, and 1 in the mean over
+            all, so that the mean of what it weighs is that over first steps; of a buffer it is not to be had.
         endless: See `ReturnsToGo`.
         ahead: See `Gather`; of the steps after each window, for returns that look further than n steps. It makes `until` "end".
         frames: Images that make one observation, the newest last, stacked along their channels; see `FrameStack`. None comes from
@@ -118,7 +119,7 @@ class TransitionSampler(Sampler):
             returns=returns,
             stacks=stacks,
             window_actions=WINDOW in extra,
-            initial=INITIAL in extra,
+            initial=self._initial() if INITIAL in extra else None,
         )
         entries = sum(c[:1].size * (frames if n in stacks else 1) for n, c in columns.items() if n.startswith("observation"))
         fits = _BLOCK_BYTES // max(1, (2 + ahead) * entries * dtype.itemsize * batch_size * self.n_seeds)
@@ -129,6 +130,13 @@ class TransitionSampler(Sampler):
         self._place: Place
         self._where: Where
         self._plain: list[Batch]
+
+    def _initial(self) -> float:
+        if self.grows:
+            raise DataError(
+                "A replay buffer has no share of first steps: its episodes go on. Use to_dataset() for the finished ones."
+            )
+        return self.windows.n / int(np.count_nonzero(self.windows.drawable))
 
     def sample(self, step: int | None = None, size: int | None = None) -> Batch:
         """Draw the batch of a step (None: of the step after the last call without one), or only its first `size` transitions."""

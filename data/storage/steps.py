@@ -139,8 +139,8 @@ def steps_from_arrays(
         next_observations: [N, ...] like `observations`; its row at an end is the final observation.
         extra: further columns by name, [N, ...] each; `cost` [N] becomes float32; `action_mask` [N, n] among them, and
             `next_action_mask` [N, n] or `final_action_mask` [E, n], are the masks of legal actions: see `legal.mask_columns`.
-            Called `info/action_mask` and so on they are too, of discrete actions. keep_float64: keep float64 observations, actions
-            and further columns as they are. None: not, but inside `exact_floats`.
+            Called `info/action_mask` and so on they are too, of discrete actions.
+        keep_float64: keep float64 observations, actions and further columns as they are. None: not, but inside `exact_floats`.
         illegal_actions: what becomes of a step whose action was illegal; see `legal.mask_columns`.
         starts: what kinds are counted from where that is not 0, by column, as `Spec.starts` gives it. None:
             as `counting_from` says, else all from 0.

@@ -130,14 +130,15 @@ def test_costs_of_a_window_are_summed_as_its_rewards_are(told: list[Story], td_s
     told = [*told, Story(len(told), 3, "terminated")]
     steps = {float(s.observation(t)): (s, t) for s in told for t in range(s.steps)}
     options: dict[str, Any] = {"td_steps": td_steps, "gamma": 0.5, "extra": ("cost", "initial"), "dtype": torch.float64}
-    data = with_costs(told)
+    data, starts = with_costs(told), [s for s in told if s.drawable(td_steps)]
+    first = sum(len(s.drawable(td_steps)) for s in told) / len(starts)
     for batch in (TransitionSampler(data, 16, seed=(1, 2), **options).sample(0), StreamSampler(data, 16, **options).sample(0)):
         assert torch.allclose(batch.extra["cost"], 0.1 * batch.reward, rtol=1e-5, atol=1e-6)
         found = (batch.observation[..., 0].flatten(), batch.extra["cost"].flatten(), batch.extra["initial"].flatten())
         for seen, cost, initial in zip(*(part.tolist() for part in found), strict=True):
             s, t = steps[seen]
             assert cost == pytest.approx(slow_sum(s, t, t + td_steps, 0.5), rel=1e-6, abs=1e-6)
-            assert initial == (t == 0)
+            assert initial == pytest.approx(first * (t == 0))
 
 
 @quick
@@ -159,7 +160,7 @@ def test_costs_to_go_are_the_rest_of_the_episode(told: list[Story], length: int)
             assert left == pytest.approx(slow_sum(s, t, s.steps, 1.0), rel=1e-6, abs=1e-6)
 
 
-def test_a_buffer_draws_its_costs_and_first_steps() -> None:
+def test_a_buffer_draws_its_costs() -> None:
     from d3ray.data.replay import ReplayBuffer
 
     told, spec = [Story(0, 4, "terminated"), Story(1, 3, "truncated")], as_buffer([Story(0, 1, "terminated")], 4).buffer.spec
@@ -170,12 +171,13 @@ def test_a_buffer_draws_its_costs_and_first_steps() -> None:
             ended, cut = last and s.end == "terminated", last and s.end == "truncated"
             given_ = (np.array([s.observation(t)], np.float32), np.array([0.0], np.float32), 0.0, ended, cut)
             buffer.add(*given_, final if last else None, cost=0.1 * s.reward(t))
-    batch = buffer.sampler(64, td_steps=2, gamma=0.5, extra=("cost", "initial")).sample(step=0)
+    batch = buffer.sampler(64, td_steps=2, gamma=0.5, extra=("cost",)).sample(step=0)
     steps = {float(s.observation(t)): (s, t) for s in told for t in range(s.steps)}
-    for seen, cost, initial in zip(batch.observation[:, 0].tolist(), *(batch.extra[n].tolist() for n in batch.extra), strict=True):
+    for seen, cost in zip(batch.observation[:, 0].tolist(), batch.extra["cost"].tolist(), strict=True):
         s, t = steps[seen]
         assert cost == pytest.approx(slow_sum(s, t, t + 2, 0.5), rel=1e-5, abs=1e-6)
-        assert initial == (t == 0)
+    with pytest.raises(DataError, match="A replay buffer has no share of first steps"):
+        buffer.sampler(64, extra=("initial",))
 
 
 def test_inspect_tells_what_episodes_cost_and_which_break_a_limit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
