@@ -26,6 +26,7 @@ Choices   1. E[w c] is a step's cost, so it is held against (1 - γ) l, as in th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -71,7 +72,7 @@ class COptiDICE(Constrained, DistributionPolicy):
     Config: ClassVar = COptiDICEConfig
     actions: ClassVar = "continuous"
     has_td_errors: ClassVar = False
-    exemptions: ClassVar = {
+    exemptions: ClassVar[Mapping[str, str]] = {
         **Constrained.exemptions,
         "targets_get_no_gradient": "ν and χ are multipliers of the flow between states, which counts at both ends",
         "truncation_is_unseen": "each end is followed by a first step, and first steps count for themselves",
