@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from .behaviour.plas import PLAS as PLAS
     from .behaviour.plas_with_perturbation import PLASWithPerturbation as PLASWithPerturbation
     from .behaviour.spot import SPOT as SPOT
+    from .constrained.bcq_lagrangian import BCQLagrangian as BCQLagrangian
+    from .constrained.coptidice import COptiDICE as COptiDICE
+    from .constrained.cpq import CPQ as CPQ
     from .generative.diffusion_ql import DiffusionQL as DiffusionQL
     from .generative.fbc import FBC as FBC
     from .generative.fql import FQL as FQL
@@ -82,6 +85,7 @@ _FAMILIES = {  # by folder the module and the class of each
     "actor_critic": "cal_ql.CalQL cql.CQL ddpg.DDPG edac.EDAC rebrac.ReBRAC rlpd.RLPD sac.SAC sac_n.SACN td3.TD3 "
     "td3_plus_bc.TD3PlusBC",
     "behaviour": "bcq.BCQ bear.BEAR mcq.MCQ plas.PLAS plas_with_perturbation.PLASWithPerturbation spot.SPOT",
+    "constrained": "bcq_lagrangian.BCQLagrangian coptidice.COptiDICE cpq.CPQ",
     "generative": "diffusion_ql.DiffusionQL fbc.FBC fql.FQL idql.IDQL ifql.IFQL qc.QC",
     "goal_conditioned": "crl.CRL gcbc.GCBC gciql.GCIQL gcivl.GCIVL hiql.HIQL qrl.QRL sharsa.SHARSA",
     "imitation": "awac.AWAC awr.AWR bc.BC crr.CRR discrete_awr.DiscreteAWR discrete_bc.DiscreteBC discrete_crr.DiscreteCRR",

@@ -22,7 +22,8 @@ class Transitions:
         following: Whether losses look at the next observation; else steps without one are drawn too.
         next_action: Whether `batch.next_action` is wanted, what the data did next: steps at which an episode was cut have none.
         extra: Columns of the data that are wanted as `batch.extra[NAME]`; "return_to_go" is the discounted return from there on,
-            "window_action" [B, n, A] the actions of the n steps, and "window_mask" beside it says which of them there are.
+            "window_action" [B, n, A] the actions of the n steps, and "window_mask" beside it says which of them there are; "cost"
+            is summed over the n steps as rewards are, and "initial" is 0 but at first steps of episodes, and 1 in the mean.
         ahead: How many steps after the next observation are wanted, as `batch.extra["ahead/NAME"]`.
         endless: Whether returns to go take an episode that was cut, with the same negative reward at each step, to go on for ever.
         members: Of an ensemble whose members each learn from a half of the transitions, of its own: `batch.extra["kept"]`
@@ -48,7 +49,8 @@ class Stretches:
         length: Steps of each that are learned from.
         burn_in: Steps before those, which fill a memory; T is their sum.
         anchor: What a step that is drawn is to its stretch: the first of it, or the last.
-        extra: Columns of the data that are wanted as `batch.extra[NAME]`.
+        extra: Columns of the data that are wanted as `batch.extra[NAME]`; "cost_to_go" is the undiscounted sum of `cost` from
+            there on.
     """
 
     size: int

@@ -82,7 +82,7 @@ class Dataset(Recording):
             final_action_mask: [E, n], of the final observations. None: all actions count as legal there.
             illegal_actions: what becomes of steps whose action was not legal: "refuse" raises; "keep" leaves them as they are, and
                 losses then take what was done for legal where it was done.
-            extra: further columns by name, such as `log_prob` [N].
+            extra: further columns by name, such as `log_prob` [N], or `cost` [N], what algorithms with a limit of costs keep small.
             keep_float64: keep float64 observations, actions and further columns as they are.
             spec: the spaces; None: inferred from the arrays, without bounds. Kinds that begin at another number than 0, as those
                 of gymnasium's `Discrete(3, start=1)`, need it: `Discrete(n=3, start=1)` here too.

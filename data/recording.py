@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from .episodes import ColumnSource, Episodes
+from .errors import DataError
 from .spec import Environment, Spec
+from .storage.costs import COST, sum_costs
 from .storage.episode_table import StepTables
 from .storage.fingerprint import Summary, scan_blocks, summarise_scans
 from .storage.rows import Columns, EpisodeRows, Memory
@@ -242,6 +244,13 @@ class Recording:
     def provenance(self) -> dict[str, Any]:
         """JSON-able notes on how it was made. Of what was derived: the operation and its parents, by fingerprint."""
         return self.derivation.provenance() if self.derivation else {}
+
+    @cached_property
+    def cost_returns(self) -> np.ndarray:
+        """Undiscounted sums of each episode's costs, [E] float64. Raises DataError where there is no column `cost`."""
+        if COST not in self.kinds:
+            raise DataError(f"The dataset {self.name!r} has no column 'cost', one number a step.")
+        return sum_costs(self.rows(), self.episodes.steps)
 
     def to_steps(self) -> StepTable:
         """Read its episodes into memory; views where they lie there back to back."""

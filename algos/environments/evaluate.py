@@ -13,6 +13,7 @@ import numpy as np
 from ...data.errors import ConfigError
 from ...data.seeds import fold, integers, root_key
 from ...data.spec import Environment, Spec
+from ...data.storage.costs import COST
 from .goals import aimed, task_options
 from .make import AnyEnvironment, environment_of, is_given, make
 from .scores import normalized_score
@@ -30,7 +31,8 @@ class Evaluation:
     """Returns and lengths of episodes in the order of their numbers, without those that were never begun for want of time.
 
     Where the environment tells by its info whether a task was solved, as OGBench and gymnasium-robotics do by `success` or
-    `is_success`, `successes` has what it told at the last step of each episode.
+    `is_success`, `successes` has what it told at the last step of each episode. Where it tells what steps cost, by `cost` of their
+    info as Safety-Gymnasium does, `costs` has the sum of each episode.
     """
 
     returns: np.ndarray  # [episodes] float64, undiscounted sums of rewards
@@ -39,6 +41,7 @@ class Evaluation:
     cut: int = 0  # episodes that a limit ended, which count with what they had returned by then, or that it left no time for
     successes: np.ndarray | None = None  # [episodes] bool; None: it tells of none
     tasks: np.ndarray | None = None  # [episodes] int64, of an environment whose tasks come in turn; None: it has none
+    costs: np.ndarray | None = None  # [episodes] float64, undiscounted sums; None: it tells of none
 
     @property
     def success(self) -> float | None:
@@ -53,6 +56,15 @@ class Evaluation:
         tasks = () if self.tasks is None else np.unique(self.tasks)
         of_tasks = {success_of(int(task)): float(self.successes[self.tasks == task].mean()) for task in tasks}
         return {"success": float(self.successes.mean()), **of_tasks}
+
+    @property
+    def cost(self) -> float | None:
+        """What an episode cost in the mean; None where the environment does not tell."""
+        return None if self.costs is None else float(self.costs.mean())
+
+    def told(self) -> dict[str, float]:
+        """`shares` and `cost`, where the environment tells."""
+        return {**self.shares, **({} if self.cost is None else {"cost": self.cost})}
 
     @property
     def mean(self) -> float:
@@ -159,7 +171,7 @@ class EnvironmentEvaluator:
         self._vector: VectorEnvironment | None = None
 
     def __call__(self, algorithm: Any, epoch: int) -> dict[str, float]:
-        """return, return_std and length; normalized_return where a reference exists, `Evaluation.shares`, cut where any was.
+        """return, return_std and length; normalized_return where a reference exists, `Evaluation.told`, cut where any was.
 
         Of a policy that acts for a return these are of its first target, and `return_target_1800` and so on of its others.
         """
@@ -172,7 +184,7 @@ class EnvironmentEvaluator:
             how: dict[str, Any] = {"epsilon": self.epsilon, "max_steps": self.max_steps, "timeout": self.timeout}
             played = evaluate(policy, self._vector, episodes=self.episodes, seed=self.seed, **how)
             found = {"return": played.mean, "return_std": played.std, "length": float(played.lengths.mean())}
-            found |= played.shares
+            found |= played.told()
             found |= {"cut": float(played.cut)} if played.cut else {}
             metrics |= {f"{key}{name}": value for key, value in found.items()}
             if (score := played.normalized) is not None:
@@ -254,6 +266,7 @@ def _play(
     limits: _Limits,
 ) -> Evaluation:
     returns, lengths, solved = np.zeros(episodes), np.zeros(episodes, np.int64), dict[int, bool]()
+    costs = dict[int, float]()
     seeds, made, cut, begun, bad = episode_seeds(seed, episodes), 0, 0, 0, ""
     for first in range(0, episodes, vector.n):  # in rounds, so that a policy that keeps state needs nothing but `start`
         n = min(vector.n, episodes - first)
@@ -274,6 +287,7 @@ def _play(
             made += 1
             returns[first : first + n] += result.reward[:n]  # zero for those that have finished
             lengths[[first + i for i in playing]] += 1
+            _add_costs(costs, {first + i: result.info[i] for i in playing})
             if not bad and not np.isfinite(result.reward).all():
                 i = int((~np.isfinite(result.reward)).argmax())
                 at = f"at step {lengths[first + i]} of episode {first + i}"
@@ -296,13 +310,25 @@ def _play(
     successes = np.array([solved[k] for k in range(begun)]) if len(solved) == begun else None
     options = task_options(vector.single, range(begun))
     tasks = None if options is None else np.array([one["task_id"] for one in options], np.int64)
-    return Evaluation(returns[:begun], lengths[:begun], environment_of(vector.single), cut, successes, tasks)
+    told = np.array([costs.get(k, 0.0) for k in range(begun)]) if costs else None
+    return Evaluation(returns[:begun], lengths[:begun], environment_of(vector.single), cut, successes, tasks, told)
 
 
 def _solved(info: Mapping[str, Any]) -> bool | None:
     """What an environment tells of its task; None: nothing."""
-    told = info.get("success", info.get("is_success"))
-    return bool(told) if isinstance(told, bool | int | float | np.bool_ | np.number) else None
+    told = _number(info.get("success", info.get("is_success")))
+    return None if told is None else bool(told)
+
+
+def _add_costs(costs: dict[int, float], told: Mapping[int, Mapping[str, Any]]) -> None:
+    """Add what environments tell that a step cost to the sums of episodes, by their numbers."""
+    for episode, info in told.items():
+        if (cost := _number(info.get(COST))) is not None:
+            costs[episode] = costs.get(episode, 0.0) + cost
+
+
+def _number(told: Any) -> float | None:
+    return float(told) if isinstance(told, bool | int | float | np.bool_ | np.number) else None
 
 
 def _name_of(vector: VectorEnvironment) -> str:

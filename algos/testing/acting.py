@@ -18,7 +18,7 @@ from ..ports import noises
 from ..stack import Stack
 from .alternatives import other_floats
 from .errors import ContractError, Make, check, largest_difference, live
-from .tiny import answers, data_for, looks_back, shown, tiny_arrays, values_alone
+from .tiny import answers, counts_costs, data_for, looks_back, shown, tiny_arrays, values_alone
 
 REACH = 2.0  # of raw actions where they are scaled
 
@@ -176,7 +176,7 @@ def _scalers(make: Make) -> dict[str, Any]:
 
 
 def _raw_arrays(make: Make) -> dict[str, Any]:
-    arrays = tiny_arrays(make().actions == "discrete", reach=REACH)
+    arrays = tiny_arrays(make().actions == "discrete", reach=REACH, costs=counts_costs(make()))
     return arrays | {part: 4 * arrays[part] + 3 for part in ("observations", "final_observations")}
 
 

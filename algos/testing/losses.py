@@ -22,7 +22,7 @@ from ..ports import memories
 from ..recurrence import remembers
 from ..wants import Stretches, Transitions
 from .errors import ContractError, Make, check, largest_difference, live, wanted
-from .tiny import data_for, tiny_dataset
+from .tiny import counts_costs, data_for, tiny_dataset
 from .updates import (
     OnMeta,
     SeenLoss,
@@ -229,7 +229,7 @@ def check_truncation_is_unseen(make: Make) -> None:
     single = {"td_steps": 1} if "td_steps" in algorithm.Config.model_fields else {}
     states: list[dict[str, Tensor]] = []
     for cut in (False, True):
-        dataset = tiny_dataset(discrete=algorithm.actions == "discrete", cut=cut)
+        dataset = tiny_dataset(discrete=algorithm.actions == "discrete", cut=cut, costs=counts_costs(algorithm))
         states.append(live(make(dtype="float64", batch_size=ROWS, **single).fit(dataset, 3, 3).state()[0]))
     name, gap = largest_difference(*states)
     if gap:

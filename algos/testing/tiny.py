@@ -38,14 +38,15 @@ def tiny_dataset(
     reach: float = 1.0,
     masked: Literal["some", "all"] | None = None,
     unheard_of: int = 0,
+    costs: bool = False,
 ) -> Dataset:
     """Make random transitions in episodes of 1 to 20 steps with every kind of end; the same at every call.
 
     `actions` are the entries of an action within ± `reach`, or how many actions there are, and `unheard_of` so many further ones,
     which are never legal. With `cut` each transition is an episode of its own, truncated where the episode went on. `masked` brings
-    a mask of legal actions: of the one that is taken and half of the others, or of all.
+    a mask of legal actions: of the one that is taken and half of the others, or of all. `costs` brings a column of them.
     """
-    arrays = tiny_arrays(discrete, n, observation_size, actions, cut=cut, reach=reach)
+    arrays = tiny_arrays(discrete, n, observation_size, actions, cut=cut, reach=reach, costs=costs)
     if masked is not None or unheard_of:
         every = actions + unheard_of
         legal = uniform(root_key(7), (n + len(arrays["final_observations"]), every)).numpy() < (0.5 if masked == "some" else 1)
@@ -57,7 +58,14 @@ def tiny_dataset(
 
 
 def tiny_arrays(
-    discrete: bool, n: int = 400, observation_size: int = 5, actions: int = 3, *, cut: bool = False, reach: float = 1.0
+    discrete: bool,
+    n: int = 400,
+    observation_size: int = 5,
+    actions: int = 3,
+    *,
+    cut: bool = False,
+    reach: float = 1.0,
+    costs: bool = False,
 ) -> dict[str, Any]:
     """Make the arguments of `Dataset.from_arrays` for `tiny_dataset`."""
 
@@ -85,6 +93,7 @@ def tiny_arrays(
         "terminated": terminated,
         "truncated": end & ~terminated,
         "final_observations": following[last],
+        **({"extra": {"cost": np.abs(draw(5, (n,)))}} if costs else {}),
     }
 
 
@@ -101,7 +110,7 @@ def tiny_settings(algorithm: type[Algorithm]) -> dict[str, Any]:
         settings |= _in_a_model(algorithm)
     if "value_goals" in fields:  # so that some goals are reached
         settings["value_goals"] = fields["value_goals"].default.model_copy(update={"current": 0.2, "future": 0.5})
-    small = {"pessimism": 0.5, "patience": 3, "transformer": Transformer(n_layers=2)}
+    small = {"pessimism": 0.5, "patience": 3, "transformer": Transformer(n_layers=2), "episode_steps": 20}
     settings |= {name: value for name, value in small.items() if name in fields}
     for name, field in fields.items():
         if name.endswith("_interval") and isinstance(field.default, int) and field.default > 7:
@@ -189,12 +198,17 @@ def values_alone(algorithm: Algorithm) -> bool:
     return algorithm.learns_values() and not remembers(algorithm.config_)
 
 
+def counts_costs(algorithm: Algorithm) -> bool:
+    """Tell whether an algorithm keeps costs below a limit, and so needs data with costs."""
+    return "cost_limit" in algorithm.Config.model_fields
+
+
 def looks_back(algorithm: Algorithm) -> bool:
     """Tell whether a trained algorithm acts on what came before, so that `predict` is refused."""
     return isinstance(algorithm.wants_, Stretches) or bool(memories(algorithm.ports_))
 
 
 def data_for(make: Make) -> Dataset:
-    """The tiny dataset of the right kind of actions; of discrete ones, some are legal."""
+    """The tiny dataset of the right kind of actions, with costs where there is a limit; of discrete actions, some are legal."""
     discrete = "continuous" not in make().action_kinds()
-    return tiny_dataset(discrete=discrete, masked="some" if discrete else None)
+    return tiny_dataset(discrete=discrete, masked="some" if discrete else None, costs=counts_costs(make()))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ..dataset import Dataset
-from . import check_actions, check_ends, check_environment, check_goals, check_rewards, check_values
+from ..storage.costs import checked_limit
+from . import check_actions, check_costs, check_ends, check_environment, check_goals, check_rewards, check_values
 from .check_environment import EnvironmentFacts
 from .findings import SEVERITIES, Finding
 from .measures import behaviour, coverage
@@ -13,7 +14,13 @@ from .report import Report, draw, estimate
 from .survey import Advance, survey
 
 
-def doctor(dataset: Dataset, *, facts: EnvironmentFacts | None = None, advance: Advance | None = None) -> Report:
+def doctor(
+    dataset: Dataset,
+    *,
+    facts: EnvironmentFacts | None = None,
+    cost_limit: float | None = None,
+    advance: Advance | None = None,
+) -> Report:
     """Report what is wrong with a dataset, what that means, and how to mend it.
 
     Every row is read once, in order and in pieces. What would cost more than one pass (regressions, nearest neighbours) is
@@ -22,11 +29,15 @@ def doctor(dataset: Dataset, *, facts: EnvironmentFacts | None = None, advance: 
     Args:
         dataset: to examine.
         facts: about the environment that it names, to compare with; None: not compared.
+        cost_limit: what an episode may cost, by the column `cost`; None: nobody says.
         advance: called with 1 after each of `n_pieces(dataset)` pieces.
 
     Raises:
         DataError: a file is missing or truncated.
+        ConfigError: the limit is no number from 0 on.
     """
+    if cost_limit is not None:
+        checked_limit(cost_limit)
     seen = survey(dataset, advance)
     how, where = behaviour(seen.sample, seen.bounds), coverage(seen.sample)
     limit = None if facts is None else facts.time_limit
@@ -52,6 +63,9 @@ def doctor(dataset: Dataset, *, facts: EnvironmentFacts | None = None, advance: 
         check_goals.goals_far(seen, facts),
         check_rewards.rewards_constant(seen),
         check_rewards.return_outliers(seen),
+        check_costs.costs_missing(seen, cost_limit),
+        check_costs.costs_odd(seen),
+        check_costs.costs_above_limit(seen, cost_limit),
         check_actions.actions_constant(seen),
         check_actions.actions_saturated(seen),
         check_actions.behaviour_deterministic(seen, how),

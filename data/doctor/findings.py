@@ -223,6 +223,30 @@ KINDS: dict[str, Kind] = {
         "One-step targets carry them back slowly.",
         "Train with `td_steps` above 1.",
     ),
+    "costs_missing": Kind(
+        "error",
+        "No costs, and a limit of them",
+        "Nothing can be kept below a limit that no step counts against; BCQLagrangian and its like refuse such data.",
+        'Ingest with the column (`rename.cost=NAME` of tables), or give `Dataset.from_arrays` the costs as `extra={"cost": …}`.',
+    ),
+    "costs_zero": Kind(
+        "warning",
+        "All costs are zero",
+        "Every policy keeps within every limit, as far as these data tell.",
+        "Check that the right column was read as costs; without a limit to keep, train without one.",
+    ),
+    "costs_negative": Kind(
+        "warning",
+        "Costs below zero",
+        "They pay other steps' costs off, so an episode may break its limit and keep it in the sum.",
+        "Check the column's sign: a cost is what is to stay small, and mostly 0 or 1.",
+    ),
+    "costs_above_limit": Kind(
+        "warning",
+        "Episodes above the limit of costs",
+        "A policy within the limit is to be made of what the others show; where there are none, of parts of episodes alone.",
+        "Nothing where enough episodes keep within the limit; else record more careful ones, or allow more.",
+    ),
     "return_outliers": Kind(
         "warning",
         "Returns far below all others",

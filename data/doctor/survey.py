@@ -17,6 +17,7 @@ import numpy as np
 from ..dataset import Dataset
 from ..masks import ACTION_MASK
 from ..spec import Box, Discrete, Spec
+from ..storage.costs import COST
 from ..storage.legal import illegal_steps
 from ..storage.statistics import Part, measure, merge
 from .sample import Piece, Sample, Sampler, first_rows, mix, ordered_sums, pieces, row_hashes
@@ -84,6 +85,7 @@ class Survey:
         outside: steps whose action lies outside the bounds; the farthest by `beyond` times the range.
         at_bounds: [A], steps whose entry lies at a bound; empty where bounds are not known.
         first_rewards: [E], reward of each episode's first step.
+        costs: [E], what each episode cost; None where the data have no column `cost`.
         flags_wrong: rows whose flags disagree with the table of episodes; the first is the logical row `first_wrong`.
         n_illegal: steps whose action was not legal by `action_mask`; the first is `first_illegal`.
         episode_hashes: [E] uint64.
@@ -100,6 +102,7 @@ class Survey:
         self.at_bounds = np.zeros(0 if self.bounds is None else len(self.bounds[0]), np.int64)
         n = len(dataset.episodes)
         self.first_rewards, self.episode_hashes = np.zeros(n), np.zeros(n, np.uint64)
+        self.costs = np.zeros(n) if COST in self.columns else None
         self.n_zero_rewards = self.flags_wrong = self.n_illegal = 0
         self.first_wrong: int | None = None
         self.first_illegal: int | None = None
@@ -159,6 +162,8 @@ class Survey:
         self.n_zero_rewards += int(np.count_nonzero(reward[steps] == 0))
         begins = np.flatnonzero(piece.position == 0)
         self.first_rewards[piece.episode[begins]] = reward[begins]
+        if self.costs is not None:
+            np.add.at(self.costs, piece.episode[steps], piece.rows(COST)[steps])
         self._hash(piece, steps)
         self._sampler.add(piece)
 

@@ -12,6 +12,7 @@ from ..dataset import Dataset
 from ..errors import ConfigError
 from ..masks import ACTION_MASK
 from ..spec import MultiBinary
+from ..storage.costs import COST
 from ..storage.rows import Rows
 from ..storage.shards import plan_shards
 
@@ -142,6 +143,6 @@ def left_out(columns: Iterable[str]) -> list[str]:
 
 
 def others(dataset: Dataset) -> list[str]:
-    """List columns that are neither part of a transition, nor `action_mask`, `log_prob` or `info/NAME`."""
-    own = {"action", "reward", "terminated", "truncated", "closing", "log_prob", ACTION_MASK}
+    """List columns that are neither part of a transition, nor `action_mask`, `cost`, `log_prob` or `info/NAME`."""
+    own = {"action", "reward", "terminated", "truncated", "closing", COST, "log_prob", ACTION_MASK}
     return [name for name in dataset.kinds if name not in own and name.partition("/")[0] not in ("observation", "info")]

@@ -9,6 +9,7 @@ import numpy as np
 from ..dataset import Dataset
 from ..errors import ConfigError
 from ..masks import ACTION_MASK
+from ..storage.costs import COST
 from .aside import file_aside
 from .blocks import Advance, blocks, info_columns, left_out, observation_columns, others, silent
 from .hdf5_file import new_hdf5
@@ -31,7 +32,7 @@ def write_d3rlpy(dataset: Dataset, target: str | Path, *, overwrite: bool = Fals
         raise ConfigError(
             f"The observations are a dict ({', '.join(parts)}), and d3rlpy holds arrays or tuples: say format=minari, or parquet."
         )
-    further = [name for name in dataset.kinds if name in ("log_prob", ACTION_MASK)]
+    further = [name for name in dataset.kinds if name in ("log_prob", COST, ACTION_MASK)]
     notes = left_out([*others(dataset), *info_columns(dataset), *further])
     if lost := int(np.sum(episodes.final_recorded)):
         cut = int(np.sum(~episodes.terminated))

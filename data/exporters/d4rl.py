@@ -12,6 +12,7 @@ import numpy as np
 from ..dataset import Dataset
 from ..masks import ACTION_MASK
 from ..spec import MultiDiscrete
+from ..storage.costs import COST
 from ..storage.legal import NEXT_ACTION_MASK
 from .aside import file_aside
 from .blocks import Advance, Block, actions, blocks, final_observations, info_columns, left_out, only_array, others, silent
@@ -23,8 +24,8 @@ Read = Callable[[Block], np.ndarray]
 def write_d4rl(dataset: Dataset, target: str | Path, *, overwrite: bool = False, advance: Advance = silent) -> list[str]:
     """One HDF5 file, gzip-compressed: observations, actions, rewards, terminals, timeouts, next_observations, infos/*.
 
-    `timeouts` are the steps at which an episode was truncated, whatever cut it. `log_prob` becomes infos/action_log_probs,
-    and a mask of legal actions infos/action_mask and infos/next_action_mask.
+    `timeouts` are the steps at which an episode was truncated, whatever cut it. `cost` becomes costs, as in DSRL's files,
+    `log_prob` infos/action_log_probs, and a mask of legal actions infos/action_mask and infos/next_action_mask.
     Cannot carry: observations of parts (refused), final observations of some truncated episodes only (then there are no
     next_observations), that actions are multi-discrete, further columns. Names, spaces and provenance
     stay behind as well.
@@ -54,6 +55,8 @@ def write_d4rl(dataset: Dataset, target: str | Path, *, overwrite: bool = False,
     }
     if following:
         arrays["next_observations"] = lambda block: block.following("observation")
+    if COST in names:
+        arrays["costs"] = lambda block: block.of_steps(COST)
     if "log_prob" in names:
         arrays["infos/action_log_probs"] = lambda block: block.of_steps("log_prob")
     if ACTION_MASK in names:

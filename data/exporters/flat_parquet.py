@@ -20,12 +20,12 @@ BYTES = 1 << 25  # of a row group, before compression
 
 
 def write_parquet(dataset: Dataset, target: str | Path, *, overwrite: bool = False, advance: Advance = silent) -> list[str]:
-    """One Parquet file, zstd-compressed: episode, step, observation (or observation/KEY), action, reward, flags, log_prob, info/*.
+    """One Parquet file, zstd-compressed: episode, step, observation (or observation/KEY), action, reward, flags, info/*.
 
     After an episode's steps comes a row with `closing` true where its final observation is known: that, and zeros. Vectors are
     lists of one length. Entries with more axes, and all of uint8, are stored flat, uint8 as bytes (a list of it takes some 30 times
-    as long); the field's metadata has their `shape`, as "84,84". What entries are called is there too (`names`, a JSON list). A
-    mask of legal actions is a column `action_mask`. Cannot carry: further columns.
+    as long); the field's metadata has their `shape`, as "84,84". What entries are called is there too (`names`, a JSON list). Where
+    the data have them, columns `log_prob`, `cost` and `action_mask`, of legal actions. Cannot carry: further columns.
 
     Args, returns and raises as for `write_d4rl`; observations may have parts.
     """

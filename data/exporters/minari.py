@@ -17,6 +17,7 @@ from ..formats.minari.spaces import from_spec
 from ..formats.minari.storage import MISSING, TUPLE
 from ..masks import ACTION_MASK
 from ..spec import Dict, ObservationSpace, Tuple
+from ..storage.costs import COST
 from .aside import folder_aside
 from .blocks import Advance, Block, blocks, info_columns, left_out, others, silent
 from .hdf5_file import new_hdf5
@@ -37,9 +38,10 @@ def write_minari(
 
     Observations have T + 1 rows an episode, dicts and tuples are groups, images are stored as they are and not as JPEG. Spaces
     without bounds get infinite ones, or those of their type of integers. `log_prob` becomes infos/action_log_probs, and `info/NAME`
-    infos/NAME, with zeros in their last row; a mask of legal actions infos/action_mask, of the final observation too. Where a
-    final observation is not known the last one is repeated, and the attribute `final_observation_missing` of the episode says so to
-    d3ray; Minari's own readers would take it for real, so there is a note.
+    infos/NAME, with zeros in their last row; `cost` infos/cost, one row later than its step and with a zero in its first; a mask of
+    legal actions infos/action_mask, of the final observation too. Where a final observation is not known the last one is repeated,
+    and the attribute `final_observation_missing` of the episode says so to d3ray; Minari's own readers would take it for real, so
+    there is a note.
     Cannot carry: further columns.
 
     Args:
@@ -60,6 +62,8 @@ def write_minari(
     infos = {name: f"infos/{name.removeprefix('info/')}" for name in info_columns(dataset)}
     if "log_prob" in dataset.kinds:
         infos["log_prob"] = f"infos/{LOG_PROB}"
+    if COST in dataset.kinds:
+        infos[COST] = f"infos/{COST}"
     if ACTION_MASK in dataset.kinds:
         infos[ACTION_MASK] = f"infos/{ACTION_MASK}"
     episodes = dataset.episodes
@@ -94,7 +98,8 @@ def _write(file: h5py.File, block: Block, groups: dict[str, str]) -> None:
         if not block.final_recorded[k]:
             group.attrs[MISSING] = True
         for place, column in columns.items():
-            group[place] = column[row - n - 1 : row]
+            rows_of = column[row - n - 1 : row]
+            group[place] = np.roll(rows_of, 1) if place == f"infos/{COST}" else rows_of  # the zero of the closing row first
         for place, column in steps.items():
             group[place] = column[stop - n : stop]
 

@@ -12,6 +12,7 @@ import numpy as np
 from ..dataset import Dataset
 from ..masks import ACTION_MASK
 from ..spec import Box
+from ..storage.costs import COST
 from ..storage.legal import FINAL_ACTION_MASK
 from .aside import file_aside
 from .blocks import Advance, Block, actions, blocks, final_observations, info_columns, left_out, observation_columns, others, silent
@@ -20,9 +21,9 @@ Read = Callable[[Block], np.ndarray]
 
 
 def write_npz(dataset: Dataset, target: str | Path, *, overwrite: bool = False, advance: Advance = silent) -> list[str]:
-    """One archive for `numpy.load`: observations, actions, rewards, terminated, truncated, final_observations, log_prob, info/*.
+    """One archive for `numpy.load`: observations, actions, rewards, terminated, truncated, final_observations, info/*.
 
-    Where the data have one, action_mask and final_action_mask too.
+    Where the data have them, log_prob, cost, action_mask and final_action_mask too.
 
     Parts of observations are arrays of their own, `observations/KEY` and `final_observations/KEY`. Arrays are written one after
     the other, each from one pass over the data. Cannot carry: final observations of some truncated episodes only (then there are
@@ -39,7 +40,7 @@ def write_npz(dataset: Dataset, target: str | Path, *, overwrite: bool = False, 
             arrays[f"final_observations{part and '/' + part}"] = e, lambda block, name=name: block.final(name)
     arrays["actions"] = n, actions(dataset)
     plain = {"rewards": "reward", "terminated": "terminated", "truncated": "truncated"}
-    plain |= {name: name for name in [*(["log_prob"] if "log_prob" in names else []), *info_columns(dataset)]}
+    plain |= {name: name for name in [*(name for name in ("log_prob", COST) if name in names), *info_columns(dataset)]}
     if ACTION_MASK in names:
         plain[ACTION_MASK] = ACTION_MASK
         if final:

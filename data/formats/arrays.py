@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import ConfigError, D3rayError, DataError, did_you_mean, reason
 from ..storage import checks
+from ..storage.costs import SAID
 from ..storage.steps import counted_from
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -23,6 +24,7 @@ STEP_NAMES = {  # d3ray's word: what people call it, the first found is taken
     "truncated": ("truncated", "timeouts", "truncations", "timeout"),
     "next_observations": ("next_observations", "next_obs", "next_observation"),
     "log_prob": ("log_prob", "log_probs", "action_log_probs"),
+    "cost": SAID,
     "episode": ("episode", "episode_ids", "episode_id", "episode_index"),
 }
 

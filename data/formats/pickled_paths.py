@@ -26,7 +26,7 @@ class PickledPaths(StepFormat):
     """Steps of a pickle of paths, in file order. No code in the pickle is run, whatever it holds.
 
     A path is a dict of observation(s) [T, ...] (or a dict of such arrays), action(s), reward(s) and, where present, terminal(s),
-    timeout(s), next_observation(s) and log_prob. The pickle holds a list of paths, or one dict of flat arrays. It may be
+    timeout(s), next_observation(s), cost(s) and log_prob. The pickle holds a list of paths, or one dict of flat arrays. It may be
     inside gzip.
 
     Traps, and what is done:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import DataError
 from ..masks import ACTION_MASK, bare, mask_of
+from ..storage.costs import COST
 from ..storage.legal import FINAL_ACTION_MASK
 from ..storage.steps import StepTable, steps_from_arrays
 from .arrays import Array, apply_time_limit, finite, flags, log_probability, one_column
@@ -179,6 +180,8 @@ def imported(
     terminated, truncated = format.limited(source, terminated, truncated, notes)
     actions = format.actions(source, columns["actions"])
     extra = {f"info/{name}": column for name, column in batch.infos.items()}
+    if COST in columns:
+        extra[COST] = one_column(source, found[COST], columns[COST])
     if "log_prob" in columns:
         extra["log_prob"] = one_column(source, found["log_prob"], columns["log_prob"]).astype(np.float32)
     elif "probability" in columns:

@@ -11,7 +11,7 @@ from .mixture import Mixture, linear
 from .priorities import Priorities
 from .prioritized import PrioritizedEpisodeSampler, PrioritizedSampler
 from .recurrent import RecurrentSampler
-from .returns import RETURNS, range_of_returns, returns_to_go
+from .returns import COSTS, INITIAL, RETURNS, range_of_returns, returns_to_go
 from .sequences import EpisodeSampler, SequenceSampler
 from .stream import Position, StreamSampler
 from .sum_tree import SumTree
@@ -20,6 +20,8 @@ from .windows import Place, Runs, Until, Windows
 
 __all__ = [
     "BLOCK",
+    "COSTS",
+    "INITIAL",
     "RETURNS",
     "EpisodeSampler",
     "EpochSampler",

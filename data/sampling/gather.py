@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,9 @@ from ..frames import FrameStack
 from ..masks import ACTION_MASK, Masked
 from ..scalers import ActionScaler, ObservationScaler, RewardScaler, index_affines, observation_affines
 from ..spec import Spec, is_shown
+from ..storage.costs import COST
 from ..tracing import host_may_look
-from .returns import RETURNS, WINDOW, ReturnsToGo
+from .returns import INITIAL, RETURNS, WINDOW, ReturnsToGo
 from .windows import Place
 
 _NARROW = 128  # bytes of a row: of wider ones, to look up two at once costs as much as one after the other
@@ -54,7 +55,7 @@ class Gather:
         observation_scaler, action_scaler, reward_scaler: Fitted scalers, or None. Rewards are scaled one by one, before the sum.
         dtype: Type of all floats in a batch.
         next_action: Whether the batch carries the next action.
-        extra: Names of further columns that the batch carries in `extra`.
+        extra: Names of further columns that the batch carries in `extra`, `cost` among them summed over the n steps as rewards are.
         ahead: K: of so many steps after each window the batch carries in `extra`, [..., B, K, ...] each, `ahead/reward`,
             `ahead/discount`, `ahead/mask` (which of them the episode has) and `ahead/observation`, the one that each step led to.
         returns: What gives returns to go, where they are wanted; the batch carries them in `extra`.
@@ -62,6 +63,8 @@ class Gather:
         window_actions: Whether the batch carries in `extra` the scaled actions of each window, `window_action`
             [..., B, td_steps, A], and `window_mask` [..., B, td_steps], which is 1 where the episode has the step: beyond that its
             last action is repeated.
+        initial: What the first step of an episode counts, as the batch then carries in `extra`, where all others count 0; what is
+            drawn must say the number of its `step`. None: it carries no such thing.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class Gather:
         returns: ReturnsToGo | None = None,
         stacks: Mapping[str, FrameStack] | None = None,
         window_actions: bool = False,
+        initial: float | None = None,
     ) -> None:
         self.stacks = dict(stacks or {})
         self.columns, self.gamma, self.td_steps, self.dtype = columns, gamma, td_steps, dtype
@@ -95,7 +99,7 @@ class Gather:
             self.observation_affines |= counted
             self.action_affine = self._place or self.action_affine
         self.reward_transform = reward_scaler.reward_transform() if reward_scaler else None
-        self.window_actions = window_actions
+        self.window_actions, self.initial = window_actions, initial
         self.next_action, self.extra, self.returns, self.ahead = next_action, tuple(extra), returns, ahead
         self._pairs = {name: _pairs(column) for name, column in columns.items() if _is_narrow(column)}
         for name in self.extra:
@@ -142,14 +146,19 @@ class Gather:
         if count is None:
             reward, discount = self.reward(rows), alive * gamma
         else:
-            reward, discount = self._n_step_sum(rows, count, gamma, wrap), alive * gamma**count
+            reward, discount = self._n_step_sum(self.reward, rows, count, gamma, wrap), alive * gamma**count
         if self.next_action:
             action, next_action = self._scaled_action(self._take_both("action", *self._both("action", place, count)))
         else:
             action, next_action = self.action(rows), None
-        extra = {name: self.take(name, rows) for name in self.extra}
+        extra = {name: self.take(name, rows) for name in self.extra if name != COST}
+        if COST in self.extra:
+            extra[COST] = self.cost(rows) if count is None else self._n_step_sum(self.cost, rows, count, gamma, wrap)
         if self.returns is not None:
             extra[RETURNS] = self.returns(rows)
+        if self.initial is not None:
+            assert place.step is not None, "Which steps are the first is known of steps that have numbers."
+            extra[INITIAL] = (place.step == 0).to(self.dtype) * self.initial
         if self.window_actions:
             extra |= self._window(place)
         return Batch(
@@ -193,13 +202,15 @@ class Gather:
         """Return the m of γᵐ of each window, [..., B]; None: 1 for all."""
         return place.left.clamp(max=self.td_steps) if self.td_steps > 1 else None
 
-    def _n_step_sum(self, rows: Tensor, count: Tensor, gamma: Tensor, wrap: tuple[Tensor, int] | None) -> Tensor:
-        """Sum γᵏ r over k < count, [..., B]."""
+    def _n_step_sum(
+        self, of: Callable[[Tensor], Tensor], rows: Tensor, count: Tensor, gamma: Tensor, wrap: tuple[Tensor, int] | None
+    ) -> Tensor:
+        """Sum γᵏ r over k < count, [..., B], of rewards or of costs."""
         if gamma.ndim:
             gamma = gamma[..., None]
         k = torch.arange(self.td_steps, device=self.device)  # the last axis: sums over another round by how many are drawn at once
         inside = k < count[..., None]
-        reward = self.reward(step_rows(rows[..., None], k * inside, wrap))  # outside: the first, and no weight
+        reward = of(step_rows(rows[..., None], k * inside, wrap))  # outside: the first, and no weight
         return (reward * (gamma**k * inside)).sum(-1)
 
     def _both(self, name: str, place: Place, count: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -271,6 +282,9 @@ class Gather:
     def reward(self, rows: Tensor) -> Tensor:
         raw = self.take("reward", rows).to(self.dtype)
         return self.reward_transform.transform(raw) if self.reward_transform else raw
+
+    def cost(self, rows: Tensor) -> Tensor:
+        return self.take(COST, rows).to(self.dtype)
 
     def action(self, rows: Tensor) -> Tensor:
         return self._scaled_action(self.take("action", rows))

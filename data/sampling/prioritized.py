@@ -124,7 +124,7 @@ class PrioritizedSampler(Prioritized, TransitionSampler):
     def sample(self, step: int | None = None, size: int | None = None) -> Batch:
         """Draw the batch of a step with importance weights; one of `size` is a draw of its own."""
         items, weight = self._items(step := self._step(step), size)
-        return self._moved(self._gathered(self.windows.at(items, before=self.frames > 1), weight.to(self._gather.dtype)))
+        return self._moved(self._gathered(self.windows.at(items, before=self._looks_back), weight.to(self._gather.dtype)))
 
 
 class PrioritizedEpisodeSampler(Prioritized, EpisodeSampler):

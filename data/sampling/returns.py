@@ -1,4 +1,4 @@
-"""Returns to go: the sum of the rewards from each step to the end of its episode."""
+"""Returns to go: the sum of the rewards, or of the costs, from each step to the end of its episode."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from .base import Experience
 
 WINDOW = "window_action"  # no column either: the actions of a window
 RETURNS = "return_to_go"  # what algorithms call it among their `extra_columns`
+COSTS = "cost_to_go"  # the same of the column `cost`
+INITIAL = "initial"  # how much a step counts as the first of an episode
+MADE = (RETURNS, COSTS, INITIAL, WINDOW)  # what batches carry beside columns
 CHUNK = 1 << 20  # rows at once, and at least one episode
 
 
@@ -71,7 +74,7 @@ def endless_returns(out: np.ndarray, reward: np.ndarray, first_row: np.ndarray, 
 
 
 class ReturnsToGo:
-    """Discounted returns to go of the rows of a dataset, or of finished episodes of a replay buffer, of scaled rewards.
+    """Discounted returns to go of the rows of a dataset, or of finished episodes of a replay buffer, of scaled rewards, or costs.
 
     They are summed for all rows when they are first asked for, and again when γ was written in place; of a buffer, as episodes end.
     What followed where an episode was cut counts as nothing.
@@ -84,6 +87,7 @@ class ReturnsToGo:
         endless: Whether an episode that was cut, and had the same scaled reward r < 0 at each step, counts as going on with it:
             r / (1 - γ).
         dtype, device: Of what is given.
+        column: What is summed.
     """
 
     def __init__(
@@ -95,8 +99,10 @@ class ReturnsToGo:
         endless: bool,
         dtype: torch.dtype,
         device: torch.device,
+        column: str = "reward",
     ) -> None:
         self._source: Any = source
+        self._column = column
         self._windows, self._gamma, self._transform, self._endless = windows, gamma, transform, endless
         self._dtype, self._device = str(dtype).removeprefix("torch."), device
         self._known: tuple[int, int] | None = None
@@ -128,7 +134,7 @@ class ReturnsToGo:
         else:
             episodes = source.episodes
             steps, first = (np.asarray(part, np.int64) for part in (episodes.steps, episodes.first_row))
-            self._sum(table, slice(None), source.columns["reward"], first, steps, ~np.asarray(episodes.terminated, bool))
+            self._sum(table, slice(None), source.columns[self._column], first, steps, ~np.asarray(episodes.terminated, bool))
         self._table = torch.from_numpy(table.reshape(-1)).to(self._device)  # the same memory, on the host
 
     def _follow(self) -> None:
@@ -141,7 +147,7 @@ class ReturnsToGo:
                 first = np.concatenate(([0], ends[:-1] + 1))
                 there = ends > first  # of an episode that is all but overwritten the closing row may be left
                 cut = ~source.columns["terminated"][slots[ends[there] - 1]]
-                self._sum(table, slots, source.columns["reward"][slots], first[there], (ends - first)[there], cut)
+                self._sum(table, slots, source.columns[self._column][slots], first[there], (ends - first)[there], cut)
 
     def _sum(self, table: np.ndarray, at: Any, reward: np.ndarray, first: np.ndarray, steps: np.ndarray, cut: np.ndarray) -> None:
         """Write what the rewards [rows] of episodes sum to into the columns `at` of the table."""

@@ -14,9 +14,10 @@ from ..masks import Masked
 from ..random import bits, fold, shift_right
 from ..scalers import ActionScaler, ObservationScaler, RewardScaler
 from ..spec import is_shown
+from ..storage.costs import COST
 from .base import Experience, FreeMemory, Sampler, free_memory, needed_columns
 from .gather import Gather, as_tensors, observations, step_rows
-from .returns import ReturnsToGo
+from .returns import COSTS, ReturnsToGo
 from .windows import Place, Runs
 
 
@@ -36,7 +37,8 @@ class StretchSampler(Sampler):
         next_observation: Whether to give each step's next observation.
         bootstrap: Whether the last steps of truncated episodes whose final observation is missing are left out.
         observation_scaler, action_scaler, reward_scaler: Fitted scalers.
-        extra: Names of further columns.
+        extra: Names of further columns. "cost_to_go" is none, but the undiscounted sum of the column `cost` from each step to the
+            episode's end; of a replay buffer it is not to be had.
         device, free_memory: See `Sampler`.
         dtype: Type of all floats.
     """
@@ -61,16 +63,19 @@ class StretchSampler(Sampler):
         free_memory: FreeMemory = free_memory,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        columns = needed_columns(source, extra)
+        named = [COST if name == COSTS else name for name in extra]
+        columns = needed_columns(source, tuple(dict.fromkeys(named)))
         super().__init__(source, batch_size, seed, device, columns, free_memory)
         if pad not in ("left", "right"):
             raise ConfigError(f"pad is {pad!r}; choose 'left' or 'right'.")
         self.pad, self.bootstrap, self.next_observation = pad, bootstrap, next_observation
-        if return_to_go and self.grows:
+        if (return_to_go or COSTS in extra) and self.grows:
             raise DataError("A replay buffer has no returns to go: its episodes go on. Use to_dataset() for the finished ones.")
         transform, once = reward_scaler.reward_transform() if reward_scaler else None, torch.ones(())
         returns = ReturnsToGo(source, None, once, transform, False, dtype, self.columns_device)
         self._returns = returns if return_to_go else None
+        costs = ReturnsToGo(source, None, once, None, False, dtype, self.columns_device, COST)
+        self._costs = costs if COSTS in extra else None
         self._gamma = gamma if isinstance(gamma, Tensor) else torch.tensor(gamma, dtype=dtype, device=self.columns_device)
         self._gather = Gather(
             as_tensors(columns, self.columns_device),
@@ -81,7 +86,7 @@ class StretchSampler(Sampler):
             action_scaler=action_scaler,
             reward_scaler=reward_scaler,
             dtype=dtype,
-            extra=extra,
+            extra=[name for name in extra if name != COSTS],
         )
 
     def _stretches(self, index: Tensor, first: Tensor, length: Tensor, timestep: Tensor, padded: int, wrap: Any) -> Sequences:
@@ -105,6 +110,9 @@ class StretchSampler(Sampler):
         if isinstance(observation, Masked):
             observation = Masked(observation.observation, kept(gather.taken_is_legal(observation.action_mask, rows)))
 
+        extra = {name: kept(gather.cost(rows) if name == COST else gather.take(name, rows)) for name in gather.extra}
+        if self._costs:
+            extra[COSTS] = kept(self._costs(rows))
         gamma = self._discount()
         alive = (~gather.take("terminated", rows)).to(gather.dtype)
         return Sequences(
@@ -117,7 +125,7 @@ class StretchSampler(Sampler):
             index=index,
             return_to_go=kept(self._returns(rows)) if self._returns else None,
             next_observation=seen(step_rows(rows, 1, wrap)) if self.next_observation else None,
-            extra={name: kept(gather.take(name, rows)) for name in gather.extra},
+            extra=extra,
         )
 
 

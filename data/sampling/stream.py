@@ -24,10 +24,11 @@ from ..episodes import Episodes
 from ..errors import ConfigError, DataError
 from ..random import fold, permute
 from ..recording import Recording
+from ..storage.costs import COST
 from ..storage.episode_table import EpisodeTable
 from ..storage.rows import EpisodeRows, Memory
 from .base import Experience, Sampler, needed_names
-from .returns import RETURNS
+from .returns import COSTS, MADE
 from .sequences import SequenceSampler
 from .slices import Block, Slices
 from .transitions import TransitionSampler
@@ -102,7 +103,12 @@ class StreamSampler:
         if not drawable.any():
             raise DataError(f"The dataset {dataset.name!r} has no transition that can be drawn.")
         self._first_number = np.cumsum(drawable) - drawable
-        self._reader = _Reader(dataset, needed_names(dataset.kinds, [n for n in options.get("extra", ()) if n != RETURNS]))
+        self._reader = _Reader(
+            dataset,
+            needed_names(
+                dataset.kinds, [COST if n == COSTS else n for n in options.get("extra", ()) if n == COSTS or n not in MADE]
+            ),
+        )
         rows = memory * _MB // 2 // self._reader.row_bytes
         self.windows = Slices(dataset.episodes, drawable, rows, slices, order)
         self._reader.make_room(min(rows, self.windows.n_rows))

@@ -18,7 +18,7 @@ from ..scalers import ActionScaler, ObservationScaler, RewardScaler
 from ..storage.episode_table import best_episodes
 from .base import Experience, FreeMemory, Sampler, free_memory, needed_columns
 from .gather import Gather, Where, as_tensors
-from .returns import RETURNS, WINDOW, ReturnsToGo
+from .returns import INITIAL, MADE, RETURNS, WINDOW, ReturnsToGo
 from .windows import Place, Until
 
 _BLOCK_BYTES = 1 << 20  # what the observations of a block may take: they stay in the cache
@@ -44,7 +44,9 @@ class TransitionSampler(Sampler):
         until: What must be known of what follows a window; from a buffer with "end" only finished episodes are drawn from.
         extra: Names of further columns that the batch carries in `extra`. "return_to_go" is no column, but the discounted sum of
             the scaled rewards from here to the episode's end; it makes `until` "end". "window_action" is none either, but the
-            actions of the window, beside which comes "window_mask": see `Gather`.
+            actions of the window, beside which comes "window_mask": see `Gather`. "cost" is the discounted sum of the column over
+            the window, and "initial" what a transition counts as the first of its episode: 0 for others, and 1 in the mean over
+            all, so that the mean of what it weighs is that over first steps; of a buffer it is not to be had.
         endless: See `ReturnsToGo`.
         ahead: See `Gather`; of the steps after each window, for returns that look further than n steps. It makes `until` "end".
         frames: Images that make one observation, the newest last, stacked along their channels; see `FrameStack`. None comes from
@@ -83,12 +85,13 @@ class TransitionSampler(Sampler):
         free_memory: FreeMemory = free_memory,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        columns_of = tuple(name for name in extra if name not in (RETURNS, WINDOW))
+        columns_of = tuple(name for name in extra if name not in MADE)
         columns = needed_columns(source, columns_of)
         super().__init__(source, batch_size, seed, device, columns, free_memory)
         if td_steps < 1:
             raise ConfigError(f"td_steps is {td_steps}; it must be at least 1.")
         self.frames, self.unique = frames, unique
+        self._looks_back = frames > 1 or INITIAL in extra
         stacks = frame_stacks(source.spec, frames, frame_padding)
         if ahead and until == "action" and self.grows:
             raise ConfigError("A buffer tells what lies ahead of steps whose episode has ended: until='end' goes with ahead.")
@@ -116,6 +119,7 @@ class TransitionSampler(Sampler):
             returns=returns,
             stacks=stacks,
             window_actions=WINDOW in extra,
+            initial=self._initial() if INITIAL in extra else None,
         )
         entries = sum(c[:1].size * (frames if n in stacks else 1) for n, c in columns.items() if n.startswith("observation"))
         fits = _BLOCK_BYTES // max(1, (2 + ahead) * entries * dtype.itemsize * batch_size * self.n_seeds)
@@ -126,6 +130,13 @@ class TransitionSampler(Sampler):
         self._place: Place
         self._where: Where
         self._plain: list[Batch]
+
+    def _initial(self) -> float:
+        if self.grows:
+            raise DataError(
+                "A replay buffer has no share of first steps: its episodes go on. Use to_dataset() for the finished ones."
+            )
+        return self.windows.n / int(np.count_nonzero(self.windows.drawable))
 
     def sample(self, step: int | None = None, size: int | None = None) -> Batch:
         """Draw the batch of a step (None: of the step after the last call without one), or only its first `size` transitions."""
@@ -170,7 +181,7 @@ class TransitionSampler(Sampler):
         wanted = (chunk, self._gamma._version)
         if wanted != self._located:
             steps = torch.arange(chunk * BLOCK, (chunk + 1) * BLOCK, device=self._key.device)
-            place = self.windows.locate(self._draw(steps) % self._size(), before=self.frames > 1)
+            place = self.windows.locate(self._draw(steps) % self._size(), before=self._looks_back)
             self._gather.gamma = self._discount()
             plain = self._moved(self._gather.plain(place))
             self._place, self._where, self._plain = place, self._gather.where(place), plain.unbind()
@@ -199,7 +210,7 @@ class TransitionSampler(Sampler):
         return permute(self._keys(steps)[..., None], torch.arange(self.batch_size, device=self._key.device), n)
 
     def _batch(self, numbers: Tensor) -> Batch:
-        return self._gathered(self.windows.locate(numbers, before=self.frames > 1))
+        return self._gathered(self.windows.locate(numbers, before=self._looks_back))
 
     def _gathered(self, place: Place, weight: Tensor | None = None) -> Batch:
         self._gather.gamma = self._discount()

@@ -17,6 +17,7 @@ from ..masks import ACTION_MASK, bare, mask_of, parted
 from ..spec import is_shown, value_columns
 from . import checks
 from .checks import chunks
+from .costs import COST
 from .legal import FINAL_ACTION_MASK, NEXT_ACTION_MASK, IllegalActions, mask_columns
 from .schema import check_alike, kinds_of
 
@@ -60,8 +61,8 @@ class StepTable:
     """Rows of E back-to-back episodes. One of T transitions is T + 1 rows, the last of which is its closing row.
 
     Columns: `observation` [R, ...] (or one `observation/KEY` each), `action` ([R, ...] floats, [R] or [R, K] int64, [R, n] uint8),
-    `reward` [R] float32, `terminated`, `truncated` and `closing` [R] bool, and further ones such as `log_prob`; where it was told
-    which actions are legal `action_mask` [R, n] uint8. A closing row holds the final observation, its mask, and zeros. Where
+    `reward` [R] float32, `terminated`, `truncated` and `closing` [R] bool, and further ones such as `log_prob` and `cost`; where
+    told which actions are legal `action_mask` [R, n] uint8. A closing row holds the final observation, its mask, and zeros. Where
     `final_recorded` is false it repeats the last observation instead.
     """
 
@@ -136,9 +137,9 @@ def steps_from_arrays(
         final_observations: [E, ...] like `observations`, one an episode. None: an end repeats its last observation and its
             `final_recorded` is false.
         next_observations: [N, ...] like `observations`; its row at an end is the final observation.
-        extra: further columns by name, [N, ...] each; `action_mask` [N, n] among them, and `next_action_mask` [N, n] or
-            `final_action_mask` [E, n], are the masks of legal actions: see `legal.mask_columns`. Called `info/action_mask` and so
-            on they are too, of discrete actions.
+        extra: further columns by name, [N, ...] each; `cost` [N] becomes float32; `action_mask` [N, n] among them, and
+            `next_action_mask` [N, n] or `final_action_mask` [E, n], are the masks of legal actions: see `legal.mask_columns`.
+            Called `info/action_mask` and so on they are too, of discrete actions.
         keep_float64: keep float64 observations, actions and further columns as they are. None: not, but inside `exact_floats`.
         illegal_actions: what becomes of a step whose action was illegal; see `legal.mask_columns`.
         starts: what kinds are counted from where that is not 0, by column, as `Spec.starts` gives it. None:
@@ -361,6 +362,9 @@ def _extra_columns(extra: Mapping[str, Any], where: str, keep_float64: bool) -> 
         if name in RESERVED or name.startswith("observation/"):
             raise DataError(f"{where}the extra column {name!r} has a name that d3ray uses itself.")
         array = _array(values, name, where)
+        if name == COST:
+            out[name] = checks.one_column(f"{where}{name}", _floats(array, name, where))
+            continue
         out[name] = _floats(array, name, where, keep_float64=keep_float64) if array.dtype.kind == "f" else array
         if array.dtype == np.bool_ and array.ndim > 1:
             out[name] = array.astype(np.uint8)

@@ -33,6 +33,7 @@ class InspectConfig(JobConfig):
     dataset: str = option(..., "dataset folder, URI or catalog name", operand=True, example="d3ray/cartpole-replay")
     verify: bool = option(False, "read every file and compare it with its SHA-256, and statistics with the rows")
     doctor: bool = option(True, "look through all rows for what would spoil training; false: what the manifest says, at once")
+    cost_limit: float | None = option(None, "what an episode may cost, by the column cost: the doctor looks for more", ge=0)
     strict: bool = option(False, "exit with 1 where the doctor finds an error")
     format: Literal["text", "json"] = option("text", "json: one JSON object, every number included")
     html: str | None = option(
@@ -60,13 +61,14 @@ def run(config: InspectConfig) -> InspectResult:
     from ...data.errors import ConfigError
     from .inspect_text import lines
 
-    if not config.doctor and (config.html or config.strict):
-        raise ConfigError(f"{'html' if config.html else 'strict'} is the doctor's, and doctor is false; leave that out.")
+    asked = [name for name in ("html", "strict", "cost_limit") if getattr(config, name) not in (None, False)]
+    if not config.doctor and asked:
+        raise ConfigError(f"{asked[0]} is the doctor's, and doctor is false; leave that out.")
     page = None if config.html is None else _writable(config.html)
     dataset = Dataset.open(config.dataset)
     if config.verify:
         dataset.verify()
-    report = examine(dataset) if config.doctor else None
+    report = examine(dataset, config.cost_limit) if config.doctor else None
     description = {**describe(dataset), "doctor": None if report is None else report.to_dict()}
     whole = config.doctor or config.verify
     made = f"{config.dataset} can be read." if whole else f"{config.dataset} can be opened; verify=true reads its files too."
@@ -105,15 +107,15 @@ def train_command(place: str, dataset: Dataset) -> dict[str, str]:
     return {"train on it": shlex.join(words)}
 
 
-def examine(dataset: Dataset) -> Report:
+def examine(dataset: Dataset, cost_limit: float | None = None) -> Report:
     """The doctor's report, with progress where that takes a while."""
     from ...data.doctor import doctor, n_pieces
 
     facts, pieces = environment_facts(dataset), n_pieces(dataset)
     if pieces < _LARGE:
-        return doctor(dataset, facts=facts)
+        return doctor(dataset, facts=facts, cost_limit=cost_limit)
     with progress("looking through the rows", pieces) as advance:
-        return doctor(dataset, facts=facts, advance=advance)
+        return doctor(dataset, facts=facts, cost_limit=cost_limit, advance=advance)
 
 
 def environment_facts(dataset: Dataset) -> EnvironmentFacts | None:
@@ -157,6 +159,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "columns": stored_columns(dataset),
         "statistics": dataset.statistics.model_dump(mode="json", by_alias=True),
         "return_quantiles": quantiles(episodes.returns),
+        "costs": costs(dataset),
         "files": {"bytes": sum(shard.bytes for shard in folder.manifest.shards), "shards": len(folder.manifest.shards)}
         if folder
         else None,
@@ -175,6 +178,16 @@ def stored_columns(dataset: Dataset) -> list[dict[str, Any]]:
         for name, (dtype, shape) in dataset.kinds.items()
     ]
     return sorted(found, key=lambda one: one["name"] != PROPENSITIES)
+
+
+def costs(dataset: Dataset) -> dict[str, Any] | None:
+    """What episodes cost: the mean and quantiles; None of data without costs."""
+    from ...data.storage.costs import COST
+
+    if COST not in dataset.kinds:
+        return None
+    each = dataset.cost_returns
+    return {"mean": float(each.mean()), "quantiles": quantiles(each)}
 
 
 def quantiles(values: np.ndarray) -> dict[str, float]:

@@ -55,6 +55,9 @@ def lines(dataset: Dataset, description: dict[str, Any], report: Report | None) 
         yield f"{n:,} actions ({n / dataset.n_transitions:.2%}) lie outside the action space; they are kept as they are."
     yield ""
     yield "returns by share of episodes: " + ", ".join(f"{s}: {v:,.5g}" for s, v in description["return_quantiles"].items())
+    if (cost := description["costs"]) is not None:
+        shares = ", ".join(f"{s}: {v:,.5g}" for s, v in cost["quantiles"].items())
+        yield f"costs of an episode: {cost['mean']:,.5g} in the mean; by share of episodes: {shares}"
     if report is not None:
         yield ""
         yield from small_histograms(report)

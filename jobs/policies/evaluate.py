@@ -26,7 +26,7 @@ class EvaluateConfig(PolicyConfig):
 class EvaluateResult(Result):
     """Returns of the episodes, undiscounted, and steps; `normalized` where D4RL has a reference, and what it may be called.
 
-    `success` is the share of episodes whose task was solved, where the environment tells.
+    `success` is the share of episodes whose task was solved, and `costs` what each came to, where the environment tells.
     """
 
     environment: Environment
@@ -37,6 +37,7 @@ class EvaluateResult(Result):
     normalized: float | None = None
     label: str | None = None
     success: float | None = None
+    costs: np.ndarray | None = None
 
 
 def run(config: EvaluateConfig) -> EvaluateResult:
@@ -62,6 +63,7 @@ def run(config: EvaluateConfig) -> EvaluateResult:
     score = "" if reference is None else f"; {reference.label}: {normalized:.1f}"
     shares = [f"{name.removeprefix('success_')} {100 * share:.0f} %" for name, share in played.shares.items()]
     score += f"; solved: {', '.join([shares[0].removeprefix('success '), *shares[1:]])}" if shares else ""
+    score += "" if played.cost is None else f"; cost of an episode: {played.cost:.4g}"
     result = EvaluateResult(
         made=f"{environment.id}: return {played.mean:.2f} ± {played.std:.2f} over {config.episodes} episodes of "
         f"{played.lengths.mean():.0f} steps on average (seed {config.seed}){score}.",
@@ -74,6 +76,7 @@ def run(config: EvaluateConfig) -> EvaluateResult:
         normalized=normalized,
         label=None if reference is None else reference.label,
         success=played.success,
+        costs=played.costs,
     )
     if config.output is not None:
         _write(result, config, algorithm)
@@ -94,6 +97,7 @@ def _write(result: EvaluateResult, config: EvaluateConfig, algorithm: str) -> No
         "std": _told(result.std),
         "normalized": None if result.normalized is None else {"label": result.label, "score": _told(result.normalized)},
         "success": result.success,
+        "costs": None if result.costs is None else list(map(_told, result.costs.tolist())),
         "returns": list(map(_told, result.returns.tolist())),
         "lengths": result.lengths.tolist(),
     }

@@ -24,6 +24,11 @@ class PromoteConfig(JobConfig):
     )
     episodes: int = option(100, "episodes that each of the two plays, at least 20", gt=0, le=2000)
     seed: int = option(0, "decides how every episode is reset; equal for both")
+    cost_limit: float | None = option(
+        None,
+        "what an episode may cost where it plays: a candidate whose upper bound is above is refused; null: costs do not count",
+        ge=0,
+    )
     tracking: str | None = option(None, "MLflow's tracking URI; null: MLFLOW_TRACKING_URI, else the database in storage")
     storage: str = option("./d3ray_results", "results folder whose MLflow database has the model")
 
@@ -46,6 +51,7 @@ def run(config: PromoteConfig) -> PromoteResult:
     from ...platform.api.policies import promote
 
     played: dict[str, Any] = {"environment": config.environment, "episodes": config.episodes, "seed": config.seed}
+    played |= {"cost_limit": config.cost_limit}
     found = promote(config.name, by=config.by, **played, tracking=config.tracking, storage=config.storage)
     if not found.passed:
         return PromoteResult(made="", failed=found.why, promotion=found)

@@ -58,7 +58,7 @@ def run(config: TrainConfig) -> TrainResult | PlanResult:
 
 
 def describe(result: Results, *, limited: bool = False) -> TrainResult:
-    from ...platform.record.results import SUCCESS
+    from ...platform.record.results import COSTS, SUCCESS
 
     finished = [seed for seed in result.seeds if seed.status == "FINISHED"]
     lines = [f"{result.name}: {len(finished)} of {len(result.seeds)} seeds are trained."]
@@ -66,8 +66,9 @@ def describe(result: Results, *, limited: bool = False) -> TrainResult:
         score = "" if seed.score is None else f"{'best ' + seed.best.metric if seed.best else 'return'} {seed.score:.6g}"
         solved = seed.metrics.get(SUCCESS)
         success = "" if solved is None else f"success {100 * solved:.3g} %"
+        cost = "" if (spent := seed.metrics.get(COSTS)) is None else f"cost {spent:.6g}"
         losses = losses_words([{name: seed.metrics[name] for name in main_losses(seed.metrics)}])
-        said = [f"  seed {seed.seed}: {seed.status.lower()} at step {seed.step}", score, success, losses, seed.reason]
+        said = [f"  seed {seed.seed}: {seed.status.lower()} at step {seed.step}", score, success, cost, losses, seed.reason]
         lines.append("  ".join(filter(None, said)))
         if seed.warning:
             lines.append(f"    warning: {seed.warning}")

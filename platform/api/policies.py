@@ -112,6 +112,7 @@ def promote(
     environment: Environment | str | None = None,
     episodes: int = 100,
     seed: int = 0,
+    cost_limit: float | None = None,
     tracking: str | None = None,
     storage: str = "./d3ray_results",
 ) -> Promotion:
@@ -123,6 +124,7 @@ def promote(
         environment: Where they play; None: the one that the candidate names.
         episodes: That each of the two plays, at least 20.
         seed: How these are reset.
+        cost_limit: What an episode may cost where they play; of estimates it is the judgement's. None: costs are not looked at.
         tracking: MLflow's tracking URI; None: MLFLOW_TRACKING_URI, else the database in the storage.
         storage: Folder of all results.
 
@@ -137,9 +139,11 @@ def promote(
     place: Any = {"tracking": tracking, "storage": storage}
     name = _model(name, "candidate", storage)
     if by == "estimate":
+        if cost_limit is not None:
+            raise ConfigError("cost_limit is of playing: of estimates the limit is the judgement's, d3ray judge … cost_limit=")
         return promote_by_estimate(name, **place)
     where = Environment(id=environment) if isinstance(environment, str) else environment
-    return play_for_it(name, episodes=episodes, seed=seed, environment=where, **place)
+    return play_for_it(name, episodes=episodes, seed=seed, environment=where, cost_limit=cost_limit, **place)
 
 
 def _model(named: str, alias: str, storage: str) -> str:

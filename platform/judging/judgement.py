@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ...algos.judging.estimates import CRITIC, ESTIMATORS, Estimate, Estimates
 from ...algos.judging.intervals import Interval
-from ..record.policies import Estimated, Judged, Judgement
+from ..record.policies import Estimated, EstimateTable, Judged, Judgement
 
 RECORD = "judgement.json"
 _STILL = 0.01  # share of the values' size by which they may move and count as settled
@@ -73,12 +73,12 @@ def decides(name: str, one: Estimated) -> bool:
     return one.refused is None and one.interval is not None and one.caveat in (None, CRITIC if name == "DM" else None)
 
 
-def chosen_estimator(verdicts: Sequence[Judged]) -> str | None:
+def chosen_estimator(tables: Sequence[EstimateTable]) -> str | None:
     """The first of `TRUSTED` that every policy has, with an interval; else any that all have.
 
     Where few episodes stand behind weights, as a caveat says, intervals are too narrow to decide by. The direct method's, which
     does not hold the error of values, was widened over seeds of FQE.
     """
-    has = [{name for name, one in v.estimates.items() if decides(name, one)} for v in verdicts]
+    has = [{name for name, one in table.items() if decides(name, one)} for table in tables]
     common = set.intersection(*has) if has else set[str]()
-    return next((name for name in (*TRUSTED, *verdicts[0].estimates.keys()) if name in common), None)
+    return next((name for name in (*TRUSTED, *tables[0].keys()) if name in common), None)

@@ -3,7 +3,8 @@
 Metrics `judge/NAME`, `judge/NAME/lower` and `judge/NAME/upper` of each estimator that was not refused. Tags of a version, of its
 newest judgement: `d3ray.estimate.by` (the estimator), `.value`, `.lower`, `.upper`, `.level`, `.episodes` (of the logs), `.ess`
 (effective ones, where there are weights), `.gamma`, `.data` (what the logs returned, with what the policy is expected to make of
-episodes that were cut where the estimator counts that too), `.fingerprint` (of the logs), `.judgement` (the folder) and `.time`
+episodes that were cut where the estimator counts that too), where there is a limit of costs `.cost_value`, `.cost_upper` and
+`.cost_limit` (discounted as they are), `.fingerprint` (of the logs), `.judgement` (the folder) and `.time`
 (UTC; equal for all that were judged together). Where the newest judgement has nothing to decide by, a version has none of them, so
 an older one promotes nothing.
 """
@@ -55,7 +56,7 @@ def _metrics(verdict: Judged) -> list[tuple[str, float]]:
 
 
 def _tags(judgement: Judgement, verdict: Judged, now: str) -> dict[str, str]:
-    found, data = judgement.decisive(verdict), against(judgement, verdict)
+    found, data, cost = judgement.decisive(verdict), against(judgement, verdict), judgement.cost(verdict)
     if found is None or found.value is None or found.interval is None or data.value is None:
         return {}
     return {
@@ -66,6 +67,7 @@ def _tags(judgement: Judgement, verdict: Judged, now: str) -> dict[str, str]:
         "level": repr(verdict.estimates.level),
         "episodes": str(verdict.estimates.n_episodes),
         **({} if found.ess is None else {"ess": repr(found.ess)}),
+        **({} if cost is None else {f"cost_{name}": repr(value) for name, value in cost.model_dump().items() if value is not None}),
         "gamma": repr(verdict.estimates.gamma),
         "data": repr(data.value),
         "fingerprint": judgement.fingerprint,

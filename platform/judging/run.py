@@ -26,6 +26,7 @@ from ..results.progress import OnProgress
 from ..storage.folders import Folder
 from ..tracking.policies import open_policy
 from .checks import check_environment, check_folder, check_no_experiment, logs_of
+from .costs import check_costs, costs_as_rewards, discounted_limit, not_below_0, of_costs
 from .judgement import RECORD, chosen_estimator
 from .noting import note
 from .page import FILE, page
@@ -52,26 +53,44 @@ def judge(
     check_folder(settings, again=resume or replace)
     dataset = logs_of(settings.dataset)
     check_environment(settings, dataset)
+    check_costs(settings, dataset)
+    if settings.cost_limit is not None:
+        check_folder(of_costs(settings), again=resume or replace)
     model = _model(settings, dataset)
     kept = keep(settings.sources, settings.storage_place, settings.tracking)
     dataset, place, seen = unseen(settings, dataset, kept, say)
-    configs = [fqe_experiment(settings, dataset, place, one.path) for one in kept] if settings.n_steps != 0 else []
-    work = fqe_work(settings, dataset, kept, configs) if configs and not is_one_step(dataset) else None
-    if work is None:
-        check_no_experiment(settings)
     acted = [_decided(one, dataset) for one in kept]
     with _one_thread():
         behaved = _behaviour(settings, dataset, say)
-        fitted = one_step_critics(configs, dataset, kept, acted, say) if configs and work is None else None
-    critics: Sequence[Critics | None] = fitted or [None] * len(kept)
-    if work is not None:
-        carry_out(work, resume=resume, replace=replace, on_progress=on_progress)
-        critics = critics_of_trials(settings, dataset, kept, acted)
-    verdicts = [
-        verdict(settings, dataset, one, policy, behaved, fqe, model, say, has_seen=one.path in seen)
-        for one, policy, fqe in zip(kept, acted, critics, strict=True)
-    ]
-    return _concluded(settings, dataset, verdicts, configs[0].n_steps if configs else 0)
+
+    def estimated(
+        settings: JudgeSettings, dataset: Dataset, place: str, model: Model | None, *, are_costs: bool = False
+    ) -> tuple[list[Judged], int]:
+        """Give verdicts by the rewards of logs, and the gradient steps of FQE."""
+        configs = [fqe_experiment(settings, dataset, place, one.path) for one in kept] if settings.n_steps != 0 else []
+        work = fqe_work(settings, dataset, kept, configs) if configs and not is_one_step(dataset) else None
+        if work is None:
+            check_no_experiment(settings)
+        with _one_thread():
+            fitted = one_step_critics(configs, dataset, kept, acted, say) if configs and work is None else None
+        critics: Sequence[Critics | None] = fitted or [None] * len(kept)
+        if work is not None:
+            again = resume and (Folder(settings.storage_place) / settings.experiment_name).read("experiment.json") is not None
+            carry_out(work, resume=again, replace=replace, on_progress=on_progress)
+            critics = critics_of_trials(settings, dataset, kept, acted)
+        critics = not_below_0(critics, dataset, settings.gamma) if are_costs else critics
+        verdicts = [
+            verdict(settings, dataset, one, policy, behaved, fqe, model, say, has_seen=one.path in seen)
+            for one, policy, fqe in zip(kept, acted, critics, strict=True)
+        ]
+        return verdicts, configs[0].n_steps if configs else 0
+
+    verdicts, n_steps = estimated(settings, dataset, place, model)
+    if settings.cost_limit is not None:
+        say("Estimating what the policies cost.")
+        costs, _ = estimated(of_costs(settings), *costs_as_rewards(settings, dataset), None, are_costs=True)
+        verdicts = [one.model_copy(update={"costs": of.estimates}) for one, of in zip(verdicts, costs, strict=True)]
+    return _concluded(settings, dataset, verdicts, n_steps)
 
 
 def _model(settings: JudgeSettings, dataset: Dataset) -> Model | None:
@@ -118,11 +137,15 @@ def _one_thread() -> Generator[None]:
 
 
 def _concluded(settings: JudgeSettings, dataset: Dataset, verdicts: list[Judged], n_steps: int) -> Judgement:
+    costed = [one.costs for one in verdicts if one.costs is not None]
+    by_cost = chosen_estimator(costed) if costed else None
     judgement = Judgement(
         name=settings.experiment_name,
         dataset=dataset.name,
         fingerprint=dataset.fingerprint,
-        trusted=chosen_estimator(verdicts),
+        trusted=chosen_estimator([one.estimates for one in verdicts]),
+        trusted_cost=by_cost,
+        cost_limit=None if by_cost is None else discounted_limit(dataset, settings.cost_limit or 0.0, settings.gamma, by_cost),
         verdicts=tuple(verdicts),
         settings={**settings.model_dump(mode="json", exclude={"tracking", "storage", "resources"}), "n_steps": n_steps},
         folder=(Folder(settings.storage_place) / settings.experiment_name).name,

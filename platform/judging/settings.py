@@ -56,6 +56,12 @@ class JudgeSettings(Config):
     interval: Kind = setting("bootstrap", f"kind of interval: {', '.join(KINDS)}")
     level: float = setting(LEVEL, "how often the truth shall lie within an interval", gt=0, lt=1)
     bounds: tuple[float, float] | None = setting(None, "smallest and largest return, for hoeffding and bernstein")
+    cost_limit: float | None = setting(
+        None,
+        "what an episode may cost, undiscounted, by the column cost of the logs: costs are estimated too, as returns are, and a "
+        "policy whose upper bound is above the limit is not promoted; null: costs are not looked at",
+        ge=0,
+    )
     environment: str | Environment | None = setting(
         None, "gymnasium id to play the policies in too, and say what estimates were worth; null: nothing is played"
     )

@@ -81,7 +81,7 @@ def verdict(
         logs = _valued(logs, mean_of(critics.values))
         found = estimate(logs, needed, **options)
         alone = [estimate(_valued(logs, values), ["DM"], **options)["DM"] for values in critics.values]
-        each = [(cast("float", one.value), one.interval) for one in alone]
+        each = [(one.value, one.interval) for one in alone if one.value is not None]  # a seed may come to what no rewards allow
         ended = [seed for seed in critics.seeds if seed.status == "FINISHED"]
         assert logs.q_value is not None
         moved, size = critics.unit * _moved(ended), float(np.sqrt(np.square(logs.q_value).mean()))

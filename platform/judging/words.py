@@ -70,8 +70,22 @@ def _hindrances(estimates: EstimateTable) -> Iterator[str]:
             yield one.refused or one.caveat or f"{name} has no interval of the kind {estimates.kind}."
 
 
+def _costs(judgement: Judgement) -> Iterator[str]:
+    for one in judgement.verdicts:
+        if (cost := judgement.cost(one)) is None:
+            continue
+        level = one.estimates.level
+        if cost.value is None or one.costs is None or judgement.trusted_cost is None:
+            yield f"{one.label}: {cost.broken(level)}."
+            continue
+        found = f"{said(cost.value)} ({within(one.costs[judgement.trusted_cost])}) by {judgement.trusted_cost}"
+        kept = "which keeps" if not cost.broken(level) else "whose upper bound does not keep"
+        yield f"{one.label} is estimated to cost {found}, discounted, {kept} the limit, {said(cost.limit)}."
+
+
 def remarks(judgement: Judgement) -> Iterator[str]:
-    """Rate estimates against policies' played returns."""
+    """Say what policies cost, where there is a limit, and rate estimates against policies' played returns."""
+    yield from _costs(judgement)
     if (found := judgement.selection) is None:
         return
     if found.rank_correlation is not None and found.interval is not None:

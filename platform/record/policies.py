@@ -46,6 +46,21 @@ class Video(Record):
 # ---- promoted
 
 
+class CostBound(Record):
+    """What a policy costs, and may cost."""
+
+    value: float | None  # its cost, or the estimate of it; None where nothing decides
+    upper: float | None  # end of its interval
+    limit: float  # in the same units
+
+    def broken(self, level: float) -> str:
+        """Why the limit is not known to be kept; empty where it is."""
+        if self.upper is None:
+            return f"no estimate of its cost decides, and it may cost {self.limit:.4g}"
+        said = f"the upper bound of its cost, {self.upper:.4g} ({level:.0%}), is above the limit, {self.limit:.4g}"
+        return "" if self.upper <= self.limit else said
+
+
 class Evidence(Record):
     """The evidence by which a model version is promoted or not."""
 
@@ -57,6 +72,7 @@ class Evidence(Record):
     episodes: int | None = None  # that were played, or that the logs hold; None: not known
     ess: float | None = None  # effective episodes behind an estimate's weights; None: it has none
     source: str = ""  # what was played, or the judgement's folder
+    cost: CostBound | None = None  # None: there is no limit
 
     @property
     def behind(self) -> str:
@@ -156,6 +172,7 @@ class Judged(_Kept):
     path: str = ""  # of the package or the ONNX file
     estimates: EstimateTable = EstimateTable()  # of the direct method with the mean of FQE's seeds
     by_seed: tuple[float, ...] = ()  # the direct method's value of each seed of FQE
+    costs: EstimateTable | None = None  # of its costs, where there is a limit
     returns: tuple[float, ...] = Field((), alias="played")  # discounted, of each episode that it played
     runs: tuple[str, ...] = ()  # of FQE's seeds in MLflow
 
@@ -190,6 +207,8 @@ class Judgement(_Kept):
     verdicts: tuple[Judged, ...]
     settings: dict[str, Any] = Field(default_factory=dict[str, Any])  # what was asked for
     selection: Worth | None = None
+    trusted_cost: str | None = None  # the estimator that decides on costs; None where there is no limit, or all are refused
+    cost_limit: float | None = None  # what that may come to, discounted; None as above
     folder: str = ""
 
     @property
@@ -208,6 +227,15 @@ class Judgement(_Kept):
     def decisive(self, one: Judged) -> Estimated | None:
         """The estimate of a policy that decides."""
         return None if self.trusted is None else one.estimates[self.trusted]
+
+    def cost(self, one: Judged) -> CostBound | None:
+        """What a policy costs by the estimate that decides, and may cost; None: there is no limit."""
+        if self.settings.get("cost_limit") is None or one.costs is None:
+            return None
+        if self.trusted_cost is None or self.cost_limit is None:
+            return CostBound(value=None, upper=None, limit=self.settings["cost_limit"])
+        found = one.costs[self.trusted_cost]
+        return CostBound(value=found.value, upper=found.interval and found.interval[1], limit=self.cost_limit)
 
     def lower(self, one: Judged) -> float | None:
         """Lower bound of the estimate that decides."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...algos.environments.scores import Reference
 
 RETURN, NORMALIZED, SPEED = "evaluation/return", "evaluation/normalized_return", "time/updates_per_second"
-SUCCESS = "evaluation/success"
+SUCCESS, COSTS = "evaluation/success", "evaluation/cost"
 RETURNED = "return"  # the metric of episodes that a policy played
 Ended = Literal["finished", "stopped", "failed"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...algos.judging.overfitting import stop_here
 from ...data.uris import without_password
-from ..record.results import RETURN, ConfigurationResult, Results, Score, SeedResult
+from ..record.results import COSTS, RETURN, ConfigurationResult, Results, Score, SeedResult
 from ..results.mlflow_pages import mlflow_command
 from ..results.summary import compare
 from ..settings.config import ExperimentConfig
@@ -35,6 +35,7 @@ class Row:
     error: str = NONE
     interval: str = NONE
     normalized: str = NONE
+    cost: str = NONE
     best: str = NONE
     step: str = NONE
     speed: str = NONE
@@ -92,7 +93,8 @@ def table(
         normalized = results.reference and number(float(results.reference.score(data)), 1)
         own = {"mean": number(data, places), "normalized": normalized or NONE, "n": count(results.data["n_episodes"], "episode")}
     name = interval_name(max((score.summary.n for score in found if score and score.summary), default=1))
-    return {"rows": rows, "data": own, "notes": _notes(configurations, found, metric), "interval_name": name}
+    costs = any(COSTS in run.curves for one in configurations for run in one.seeds)
+    return {"rows": rows, "data": own, "costs": costs, "notes": _notes(configurations, found, metric), "interval_name": name}
 
 
 def _row(
@@ -106,6 +108,7 @@ def _row(
         reached = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
         n = done if score is None else 0
         return Row(one.label, style, _of(n, len(one.seeds)), step=reached, speed=shown_speed)
+    costs = one.score(COSTS).summary
     summary, reference = score.summary, results.reference if metric == RETURN else None
     best = [found[0] for run in one.seeds if run.seed in score.values and (found := run.best_value(metric)) is not None]
     few = "†" if 1 < summary.n < FEW else ""
@@ -117,6 +120,7 @@ def _row(
         NONE if summary.standard_error is None else f"± {number(summary.standard_error, places)}",
         NONE if summary.interval is None else ends_text(summary.interval, places) + few,
         NONE if reference is None else number(float(reference.score(summary.mean)), 1),
+        NONE if costs is None else mean_text(costs, decimals([costs.mean])),
         number(math.fsum(best) / len(best), places),
         f"{score.step:,}" if score.is_final else f"{score.step:,} of {one.n_steps:,}",
         shown_speed,

@@ -102,5 +102,6 @@ _TURNED = ("discounted_sum_of_advantage", "average_value_estimation", "value_est
 
 
 def is_cost(metric: str) -> bool:
-    """Return whether smaller values of a metric are better: losses, errors, and scorers whose sign is turned round."""
-    return "loss" in metric or "error" in metric or metric.removeprefix("scorers/") in _TURNED
+    """Return whether smaller values of a metric are better: losses, errors, costs, and scorers whose sign is turned round."""
+    small = "loss" in metric or "error" in metric or metric.startswith("evaluation/cost")
+    return small or metric.removeprefix("scorers/") in _TURNED

@@ -3,7 +3,8 @@
 Of the newest judgement (`d3ray judge`) that has versions of the model, the one with the largest lower bound is taken to the `gate`,
 and held against the champion's in the same judgement: both were estimated from the same logs, by the same estimator, with the same
 γ. A champion that was not judged with it has to be: nothing is compared across judgements. Where there is no champion yet, it is
-held against what the logs themselves returned.
+held against what the logs themselves returned. Where the judgement had a limit of costs, versions that are known to keep it go
+before all others, and none that is not passes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..record.policies import Evidence, Promotion
+from ..record.policies import CostBound, Evidence, Promotion
 from .gate import CHAMPION, decide, model_of
 from .registered import registry, tracking_uri
 
@@ -40,8 +41,10 @@ def promote_by_estimate(
         if not judged:
             why = f"No version of {name} has an estimate: d3ray judge models:/{name}/VERSION DATASET makes one."
             return Promotion(passed=False, why=why)
-        best = max(judged, key=lambda version: (judged[version].lower, version == champion))
-        if best == champion:
+        # of those that are known to keep the limit of costs, where there are some
+        kept = [version for version, one in judged.items() if one.cost is None or not one.cost.broken(one.level)]
+        best = max(kept or judged, key=lambda version: (judged[version].lower, version == champion))
+        if best == champion and best in kept:
             why = f"Version {champion} of {name} is the champion already, and has the largest lower bound."
             return Promotion(passed=True, why=why, candidate=judged[best], champion=judged[best])
         if champion is not None and champion not in judged:
@@ -67,4 +70,6 @@ def _newest(tags: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Evidence],
 
 def _evidence(version: str, noted: Mapping[str, str]) -> Evidence:
     kept = {name: noted[name] for name in ("by", "lower", "level", "episodes", "ess") if name in noted}
-    return Evidence.model_validate({**kept, "version": version, "mean": noted["value"], "source": noted["judgement"]})
+    cost = {name: noted.get(f"cost_{name}") for name in CostBound.model_fields} if "cost_limit" in noted else None
+    about = {"version": version, "mean": noted["value"], "source": noted["judgement"], "cost": cost}
+    return Evidence.model_validate({**kept, **about})

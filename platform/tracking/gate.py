@@ -5,14 +5,16 @@ With `FEWEST` episodes or more it passes where
     lower bound of the candidate > lower bound of the champion, by the same evidence,
 
 and where there is no champion yet, lower bound of the candidate > what its data returned. Evidence is episodes that both played
-(`promotion`) or estimates from the same logs (`estimate_gate`); no version passes without one of the two.
+(`promotion`) or estimates from the same logs (`estimate_gate`); no version passes without one of the two, nor where there is a
+limit of costs and the upper bound of its cost is above it.
 
 **Kept in the registry**, so that whoever asks the server knows: the alias `champion`; the tag `d3ray.champions` of the registered
 model, the versions that were the champion, oldest first, the present one last; and on the version that was promoted
 `d3ray.gate.by`, `d3ray.gate.mean`, `d3ray.gate.lower`, `d3ray.gate.level`, `d3ray.gate.above` (what it had to be above),
-`d3ray.gate.episodes` and `d3ray.gate.ess`, with `d3ray.gate.seed` or `d3ray.gate.judgement`. The tag is written before the
-alias moves forward and after it moves back, and what follows the present champion in it does not count: so a command that is
-killed between the two has changed nothing but a note.
+`d3ray.gate.episodes` and `d3ray.gate.ess`, where there was a limit of costs `d3ray.gate.cost_value`, `.cost_upper` and
+`.cost_limit`, with `d3ray.gate.seed` or `d3ray.gate.judgement`. The tag is written before the alias moves forward and after it
+moves back, and what follows the present champion in it does not count: so a command that is killed between the two has changed
+nothing but a note.
 """
 
 from __future__ import annotations
@@ -63,12 +65,15 @@ def decide(
     if candidate.episodes is not None and candidate.episodes < FEWEST:
         why = f"{stays}{numbers}, stands on too few: the gate needs at least {FEWEST} episodes."
         return Promotion(passed=False, why=why, **told)
+    if candidate.cost is not None and (broken := candidate.cost.broken(candidate.level)):
+        return Promotion(passed=False, why=f"{stays}{broken}.", **told)
     if not candidate.lower > above:
         why = f"{stays}{numbers}, is not above {what}, {above:.{digits}f}: {short:.{digits}f} short."
         return Promotion(passed=False, why=why, **told)
     gate = {name: getattr(candidate, name) for name in ("by", "mean", "lower", "level", "episodes", "ess")}
+    costs = {} if candidate.cost is None else {f"cost_{name}": value for name, value in candidate.cost.model_dump().items()}
     if move:
-        crown(client, model, candidate.version, champion and champion.version, {**gate, "above": above, **noted})
+        crown(client, model, candidate.version, champion and champion.version, {**gate, **costs, "above": above, **noted})
     passes = "is the champion" if move else "passes"
     why = f"Version {candidate.version} of {model.name} {passes}: {numbers}, is above {what}, {above:.{digits}f}."
     return Promotion(passed=True, why=why, **told)

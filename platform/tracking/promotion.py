@@ -21,7 +21,8 @@ from ...algos.environments.make import make
 from ...algos.export.package import read_package
 from ...data.errors import ConfigError, StorageError
 from ...data.spec import Environment
-from ..record.policies import Evidence, Promotion, Rollback
+from ...data.storage.costs import checked_limit
+from ..record.policies import CostBound, Evidence, Promotion, Rollback
 from ..statistics import bootstrap_interval
 from .gate import CHAMPION, FEWEST, back_to, champions, crown, decide, model_of, passed_by
 from .models import CANDIDATE
@@ -39,6 +40,7 @@ def promote(
     seed: int = 0,
     environment: Environment | None = None,
     move: bool = True,
+    cost_limit: float | None = None,
 ) -> Promotion:
     """Makes the candidate of a registered model its champion, if it passes the gate.
 
@@ -50,6 +52,8 @@ def promote(
         seed: Decides how they are reset.
         environment: None: the one that the candidate's package names.
         move: Whether it becomes the champion; else it is only said whether it would.
+        cost_limit: What an episode may cost there, undiscounted: the upper bound of the candidate's mean has to keep to it. None:
+            costs are not looked at.
 
     Raises:
         ConfigError: there is no such model, too few episodes, or no environment.
@@ -68,7 +72,7 @@ def promote(
         tags: dict[str, str] = client.get_model_version(name, candidate).tags
         if (decided := _without_playing(client, model, candidate, champion, tags)) is not None:
             return decided
-    played, place = _play(uri, name, candidate, environment, episodes, seed)
+    played, place = _play(uri, name, candidate, environment, episodes, seed, cost_limit)
     best = None if champion is None else _play(uri, name, champion, place, episodes, seed)[0]
     returned = float(tags.get("d3ray.data_return", "nan")), "the mean return of its data"
     with registry(uri) as client:
@@ -137,7 +141,7 @@ def rollback(name: str, *, tracking: str | None = None, storage: str = "./d3ray_
 
 
 def _play(
-    uri: str, name: str, version: str, environment: Environment | None, episodes: int, seed: int
+    uri: str, name: str, version: str, environment: Environment | None, episodes: int, seed: int, cost_limit: float | None = None
 ) -> tuple[Evidence, Environment]:
     """Play a version; return the evidence and where it played."""
     with registered_package(f"models:/{name}/{version}", uri) as package:
@@ -150,12 +154,21 @@ def _play(
             )
         environment = Environment.checked(named)
     with make(aimed(environment, policy.spec), n=min(episodes, 10), evaluating=True) as vector:
-        returns = evaluate(policy, vector, episodes=episodes, seed=seed).returns
+        found = evaluate(policy, vector, episodes=episodes, seed=seed)
+    returns, cost = found.returns, None
+    if cost_limit is not None:
+        if found.costs is None:
+            raise ConfigError(
+                f"{environment.id} does not tell what its steps cost (info['cost']), so cost_limit cannot be kept there."
+            )
+        upper = float(bootstrap_interval(found.costs[:, None])[1][0])
+        cost = CostBound(value=float(found.costs.mean()), upper=upper, limit=checked_limit(cost_limit))
     if not np.isfinite(returns).all():
         raise StorageError(f"Version {version} of {name} gets returns in {environment.id} that are not finite numbers.")
     lower = float(bootstrap_interval(returns[:, None])[0][0])
     source, mean = f"{environment.id} (seed {seed})", float(returns.mean())
-    return Evidence(version=version, by="play", mean=mean, lower=lower, episodes=episodes, source=source), environment
+    about: dict[str, Any] = {"mean": mean, "lower": lower, "episodes": episodes, "source": source, "cost": cost}
+    return Evidence(version=version, by="play", **about), environment
 
 
 def _by_estimate(name: str, version: str) -> str:

@@ -48,7 +48,7 @@ class Returns:
         self._thread: _Thread | None = None
 
     def __call__(self, algorithm: Algorithm, epoch: int) -> dict[str, float]:
-        """`return`, `length`, perhaps `normalized_return`, `success`, `success_task1`; again, as `return_target_1800`, for others.
+        """`return`, `length`, perhaps `normalized_return`, `success`, `success_task1`, `cost`; as `return_target_1800` for others.
 
         `cut` stands there where a limit ended episodes: of how many. Where a step hung there is nothing else.
         """
@@ -60,7 +60,7 @@ class Returns:
             found |= {f"return{name}": played.mean, f"length{name}": float(played.lengths.mean())}
             if (reference := reference_in(environment_id(self.environment), self.dataset)) is not None:
                 found[f"normalized_return{name}"] = float(reference.score(played.mean))
-            found |= {f"{key}{name}": share for key, share in played.shares.items()}
+            found |= {f"{word}{name}": value for word, value in played.told().items()}
             if played.cut:
                 found[f"cut{name}"] = float(played.cut)
         return found

@@ -10,7 +10,7 @@ from d3ray.algos.testing import maker, tiny_dataset
 def prepared(algorithm, **settings):
     """An algorithm with `settings`, trained a little in float64, its learner, and a batch to ask a loss about."""
     made = maker(algorithm, **settings)(dtype="float64", seed=2)
-    dataset = tiny_dataset(discrete=made.actions == "discrete")
+    dataset = tiny_dataset(discrete=made.actions == "discrete", costs="cost_limit" in made.Config.model_fields)
     made.fit(dataset, n_steps=9)
     learner = made.fit_.learner
     batch = made.fit_.sampler(dataset).sample(100)

@@ -58,6 +58,12 @@ def test_the_share_of_tasks_that_were_solved_stands_beside_the_return() -> None:
     assert told.made.splitlines()[1] == "  seed 0: finished at step 20  return -120  success 45 %"
 
 
+def test_what_episodes_cost_stands_beside_the_return() -> None:
+    metrics = {"evaluation/return": -120.0, "evaluation/cost": 12.5}
+    told = describe(results("FINISHED", seed(0, "FINISHED", final=True).model_copy(update={"metrics": metrics})))
+    assert told.made.splitlines()[1] == "  seed 0: finished at step 20  return -120  cost 12.5"
+
+
 @pytest.mark.usefixtures("local_ray")
 def test_a_file_of_logs_is_trained_on_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rng, logs = np.random.default_rng(5), tmp_path / "press.csv"

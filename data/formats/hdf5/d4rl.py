@@ -12,13 +12,14 @@ import numpy as np
 
 from ...config import setting
 from ...errors import DataError
+from ...storage.costs import COST
 from ...storage.steps import steps_from_arrays
 from ..arrays import STEP_NAMES, Array, check_rename, episode_ends, flags, moved_up, one_column
 from ..format import RENAME, Ends, Imported, Plan, StepFormat, row_stretches, where
 from .arrays import arrays_below, count_bytes, find, find_arrays, find_group, is_hdf5, open_hdf5, read_rows, scalar
 
 REQUIRED = ("observations", "actions", "rewards", "terminals")
-OPTIONAL = ("timeouts", "next_observations", "episode")
+OPTIONAL = ("timeouts", "next_observations", "episode", "costs")
 CHECKED = 1 << 25  # bytes of rows that are compared at once
 LOG_PROB = "action_log_probs"  # below infos/: log-probability of the action under the behaviour policy
 
@@ -27,8 +28,9 @@ class D4RL(StepFormat):
     """D4RL's files.
 
     Reads observations [N, ...], actions [N, A] (or [N] integers), rewards [N], terminals [N]; where present timeouts [N],
-    episode [N] (or episode_ids and the like), next_observations [N, ...] and infos/*: each array of N rows becomes the column
-    `info/NAME`, and infos/action_log_probs the column `log_prob`. metadata/* goes to the provenance.
+    episode [N] (or episode_ids and the like), next_observations [N, ...], costs [N] and infos/*: each array of N rows becomes the
+    column `info/NAME`, infos/action_log_probs the column `log_prob`, and costs, or else infos/cost, the column `cost`, as DSRL's
+    files and recorders after Safety-Gymnasium have it. metadata/* goes to the provenance.
 
     An episode ends at a terminal, a timeout, the last row, where its number changes, and where next_observations is not the next
     row. Where a row is both terminal and timeout it is a terminal. Without next_observations, or where they are the rows moved up
@@ -38,7 +40,8 @@ class D4RL(StepFormat):
     of its own. Timeouts are no time limit in maze2d, where they mark goals that were reached, and in antmaze's first files they are
     not where trajectories end; infos/goal is, and may cut episodes too.
 
-    Source: D4RL (Fu et al. 2020, arXiv:2004.07219), `d4rl/offline_env.py` and its generation scripts.
+    Source: D4RL (Fu et al. 2020, arXiv:2004.07219), `d4rl/offline_env.py` and its generation scripts; DSRL (Liu et al. 2023,
+    arXiv:2306.09303), `dsrl/offline_env.py`.
     """
 
     name = "d4rl"
@@ -70,9 +73,10 @@ class D4RL(StepFormat):
                 rename = {**rename, "episode": numbered[0]}
             there = find_arrays(file, REQUIRED, OPTIONAL, "a D4RL", rename)
             n = there["rewards"].shape[0]
-            columns, notes = _infos(file, n)
+            columns, notes = _infos(file, n, there.get("costs"))
             metadata = _metadata(file)
-            row_bytes = sum(a.dtype.itemsize * int(np.prod(a.shape[1:])) for a in (*there.values(), *columns.values()))
+            stored = (*there.values(), *(column for name, column in columns.items() if name != COST))
+            row_bytes = sum(a.dtype.itemsize * int(np.prod(a.shape[1:])) for a in stored)
             terminated = flags(source, "terminals", read_rows(there["terminals"], "terminals"))
             truncated = np.zeros(n, bool)
             if "timeouts" in there:
@@ -114,11 +118,13 @@ class D4RL(StepFormat):
             there = find_arrays(file, REQUIRED, OPTIONAL, "a D4RL", rename)
             wanted = ("observations", "actions", "rewards", *(("next_observations",) if follows else ()))
             raw = {name: read_rows(there[name], rename.get(name, name), rows) for name in wanted}
-            columns, _ = _infos(file, there["rewards"].shape[0])
+            columns, _ = _infos(file, there["rewards"].shape[0], there.get("costs"))
             extra = {name: read_rows(column, name, rows) for name, column in columns.items()}
         source = where(path, rows.start)
         if "log_prob" in extra:
             extra["log_prob"] = one_column(source, f"infos/{LOG_PROB}", extra["log_prob"]).astype(np.float32)
+        if COST in extra:
+            extra[COST] = one_column(source, "costs", extra[COST])
         steps = steps_from_arrays(
             raw["observations"],
             self.actions(source, raw["actions"]),
@@ -157,10 +163,10 @@ def _bits(*flags: Array) -> Array:
     return np.packbits(flags, axis=1)
 
 
-def _infos(file: h5py.File, n: int) -> tuple[dict[str, h5py.Dataset], list[str]]:
-    """Find extra columns of infos/*, and say which arrays are no column."""
+def _infos(file: h5py.File, n: int, costs: h5py.Dataset | None) -> tuple[dict[str, h5py.Dataset], list[str]]:
+    """Find extra columns, `costs` and infos/*, and say which arrays are no column."""
     group = find_group(file, "infos")
-    extra: dict[str, h5py.Dataset] = {}
+    extra: dict[str, h5py.Dataset] = {} if costs is None else {COST: costs}
     notes: list[str] = []
     for name, dataset in sorted(arrays_below(group, f"{file.filename}: 'infos'")) if group is not None else ():
         if dataset.dtype.kind not in "biuf":
@@ -168,8 +174,12 @@ def _infos(file: h5py.File, n: int) -> tuple[dict[str, h5py.Dataset], list[str]]
         elif not dataset.shape or dataset.shape[0] != n:
             notes.append(f"infos/{name} has shape {dataset.shape}, not one row for each of the {n} steps, and was left out.")
         else:
-            extra["log_prob" if name == LOG_PROB else f"info/{name}"] = dataset
+            extra[_column(name, costs is None and dataset.shape in ((n,), (n, 1)))] = dataset
     return extra, notes
+
+
+def _column(info: str, may_cost: bool) -> str:
+    return "log_prob" if info == LOG_PROB else COST if info == COST and may_cost else f"info/{info}"
 
 
 def _metadata(file: h5py.File) -> dict[str, Any]:

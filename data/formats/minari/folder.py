@@ -14,6 +14,7 @@ from ...config import setting
 from ...errors import DataError
 from ...masks import ACTION_MASK
 from ...spec import Environment, Spec
+from ...storage.costs import COST
 from ...storage.json_text import parse_json
 from ...storage.schema import check_spec, infer_spec, kinds_of, largest_numbers
 from ...storage.steps import StepTable, counting_from
@@ -108,7 +109,8 @@ class Minari(StepFormat):
 
     Infos of numbers become `info/NAME`, a group within one `info/NAME/PART`. Of T + 1 infos row t holds the one that came with
     o_t, and the last is left out: a closing row has no infos. An info `action_log_probs` becomes `log_prob`, and `action_mask` of
-    discrete actions is the mask of legal ones, the last one too.
+    discrete actions is the mask of legal ones, the last one too. An info `cost` of one number is what the step to o_t cost: it
+    becomes the column `cost`, in the row of that step.
 
     Spaces, environment id and its keyword arguments come from `metadata.json`, or from the file's attributes (Minari before 0.5);
     an HDF5 file without either says nothing of them.
@@ -286,7 +288,10 @@ class _Found:
         finite(stored.name, **seen, **parts)
         for name, array in stored.infos.items():
             if name not in self.unlike and array.shape[:1] in ((n,), (n + 1,)):
-                parts["log_prob" if name == LOG_PROB else f"info/{name}"] = array[:n]
+                if name == COST and array.shape[1:] in ((), (1,)):
+                    parts[COST] = array[len(array) - n :]
+                else:
+                    parts["log_prob" if name == LOG_PROB else f"info/{name}"] = array[:n]
                 if name == ACTION_MASK and array.ndim == 2 and len(array) == n + 1:
                     parts[f"info/next_{name}"] = array[1:]
             else:
@@ -333,7 +338,7 @@ class _Found:
 
     def _same_infos(self) -> None:
         """Leave out infos that some episodes lack, or that have other entries there."""
-        names = {name for part in self.steps for name in part if name.startswith(("info/", "log_prob"))}
+        names = {name for part in self.steps for name in part if name.startswith("info/") or name in ("log_prob", COST)}
         for name in names:
             kinds = {part[name].shape[1:] if name in part else None for part in self.steps}
             if len(kinds) > 1:

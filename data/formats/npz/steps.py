@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError
+from ...storage.costs import COST
 from ...storage.steps import MASKS
 from ..arrays import STEP_NAMES, Array, episode_ends, existing_file, flags, moved_up, native, one_column, same_rows
 from ..format import RENAME, Imported, StepFormat
@@ -116,7 +117,7 @@ class NPZ(StepFormat):
     Flat archives hold arrays of one row a step, under d3ray's, d3rlpy's or gymnasium's names: observations (or obs) [N, ...],
     actions (acts), rewards (rews), terminated (terminals, terminations, dones) and, where present, truncated (timeouts,
     truncations), episode (episode_ids), whose change ends an episode, next_observations, final_observations [E, ...], log_prob,
-    info/NAME, and a single value `discrete_action`;
+    cost, info/NAME, and a single value `discrete_action`;
     action_mask [N, n] (or info/action_mask), with next_action_mask [N, n] or final_action_mask [E, n], tells legal actions.
     Observations of parts are arrays `observations/KEY`, and so are next and final ones.
 
@@ -182,7 +183,7 @@ class NPZ(StepFormat):
             notes += moved
             del raw["next_observations"]
         extra |= {name: raw[name] for name in MASKS if name in raw}
-        extra |= {"log_prob": one_column(source, found["log_prob"], raw["log_prob"])} if "log_prob" in raw else {}
+        extra |= {name: one_column(source, found[name], raw[name]) for name in ("log_prob", COST) if name in raw}
         return self.imported(
             source,
             raw["observations"],

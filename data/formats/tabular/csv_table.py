@@ -45,9 +45,9 @@ class CSV(TableFormat):
 
     Columns, in any order: `episode` (a number or a name), `observation:0` … (dicts: `observation/KEY:0` …), `action:0` …, `reward`
     (`episode_id`, `obs_0`, `state_0`, `act_0` and the like are understood); where present `step`, `terminated` (done), `truncated`
-    (timeout), `next_observation:0` …, `action_mask:0` …, `log_prob` (or `action_prob`, `propensity`, of which it is the logarithm)
-    and `info/NAME`. Others are left out, which a note says. Numbers may be padded with spaces; commas, semicolons or tabs separate
-    columns. gzip is read too. Renamed are `{"observation:0": "x", "action": "u"}` (the latter for `u:0` …).
+    (timeout), `next_observation:0` …, `action_mask:0` …, `cost` (costs), `log_prob` (or `action_prob`, `propensity`, of which it is
+    the logarithm) and `info/NAME`. Others are left out, which a note says. Numbers may be padded with spaces; commas, semicolons or
+    tabs separate columns. gzip is read too. Renamed are `{"observation:0": "x", "action": "u"}` (the latter for `u:0` …).
 
     Without `next_observation` there are no final observations. Where `observation:0` is the only one and holds names, these are
     images: members of a zip archive or files of a folder, uint8 [H, W, C]. One action column of whole numbers is discrete.

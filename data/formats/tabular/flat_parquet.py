@@ -23,7 +23,7 @@ class FlatParquet(TableFormat):
     """Steps of a flat Parquet file, or of a folder of files over which episodes go, episode after episode.
 
     Columns: `observation` (or `observation/KEY` of dicts and tuples), `action`, `reward` and, where present, `episode` (numbers or
-    text), `step`, `terminated`, `truncated`, `closing`, `next_observation`, `next_recorded`, `log_prob` (or `action_prob`),
+    text), `step`, `terminated`, `truncated`, `closing`, `next_observation`, `next_recorded`, `cost`, `log_prob` (or `action_prob`),
     `action_mask` and `info/NAME`, under these names or the synonyms that CSV may have; others are left out, and a note names them.
     Vectors are lists of one length, or a column a number, as CSV has them. What has more axes, and all of uint8, may be stored flat
     or as bytes, its shape being in the field's metadata (`shape`: "84,84"); what the entries of a list are called may be there too

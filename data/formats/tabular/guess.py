@@ -14,7 +14,17 @@ from ..untrusted.archives import head
 from .csv_cells import HEAD, header
 from .table_names import ENDS, is_entry, is_known, usual_names
 
-ROLES = ("episode", "step", "observation", "action", "reward", "terminated", "truncated", "log_prob")  # what a column may be
+ROLES = (
+    "episode",
+    "step",
+    "observation",
+    "action",
+    "reward",
+    "terminated",
+    "truncated",
+    "log_prob",
+    "cost",
+)  # what a column may be
 _ARRAYS = ("observation", "action")  # of several columns, one an entry
 _SAID: Mapping[str, str] = {  # words of names that tell a role, the first of which is taken
     "episode": "episode run trajectory traj trial session game rollout patient subject user customer stay",
@@ -22,6 +32,7 @@ _SAID: Mapping[str, str] = {  # words of names that tell a role, the first of wh
     "reward": "reward rew score gain profit payoff revenue utility",
     "terminated": "terminated terminal done end ended final finished died crashed",
     "truncated": "truncated timeout cut",
+    "cost": "cost costs penalty violation violations",
     "action": "action act control force torque command u dose treatment decision choice motor throttle steering setpoint bid arm",
 }
 _FLAGS = {"0", "1", "true", "false", "0.0", "1.0"}

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 
 from ...errors import ConfigError, DataError, did_you_mean
+from ...storage.costs import SAID
 
 NAMES = {  # d3ray's word: what files call it, the first found is taken
     "episode": ("episode", "episode_id", "episode_ids", "episode_index"),
@@ -17,6 +18,7 @@ NAMES = {  # d3ray's word: what files call it, the first found is taken
     "truncated": ("truncated", "timeout", "timeouts"),
     "closing": ("closing",),
     "next_recorded": ("next_recorded",),
+    "cost": SAID,
     "log_prob": ("log_prob", "action_log_prob"),
     "action_prob": ("action_prob", "propensity", "propensity_score", "pscore"),
 }

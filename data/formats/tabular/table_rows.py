@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from ...config import setting
 from ...errors import DataError
 from ...masks import ACTION_MASK, masked
+from ...storage.costs import COST
 from ...storage.flat import RECORDED, steps_in_order
 from ...storage.steps import StepTable
 from ..arrays import Array, flags, log_probability, one_column
@@ -234,7 +235,7 @@ class TableFormat(StepFormat):
         """
         given = flags_of(source, called, columns)
         found = {name: column for name, column in columns.items() if name not in given}
-        for word in ("reward", "log_prob", "action_prob", RECORDED):
+        for word in ("reward", COST, "log_prob", "action_prob", RECORDED):
             if word in found:
                 found[word] = one_column(source, called[word], found[word])
         if order.rows is not None:

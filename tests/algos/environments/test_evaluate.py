@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -203,3 +204,34 @@ def test_success_is_what_the_last_step_tells(key: str) -> None:
     assert played.successes.tolist() == [False, True, False]
     assert played.success == pytest.approx(1 / 3)
     assert evaluate(Upright(), "CartPole-v1", episodes=1).success is None
+
+
+class Costly(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """What Safety-Gymnasium tells: each step costs 1 while the cart is right of the middle, and 0.5 as a number of NumPy else."""
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return observation, reward, terminated, truncated, {**info, "cost": 1 if observation[0] > 0 else np.float32(0.5)}
+
+
+def test_costs_are_summed_by_episode(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = list[tuple[int, float]]()
+    step = Costly.step
+
+    def watched(self: Any, action: Any) -> Any:
+        result = step(self, action)
+        told.append((id(self), float(result[4]["cost"])))
+        return result
+
+    monkeypatch.setattr(Costly, "step", watched)
+    with make(Costly(gymnasium.make("CartPole-v1"))) as vector:
+        played = evaluate(Upright(), vector, episodes=3, max_steps=50)
+        found = EnvironmentEvaluator(vector, episodes=3, max_steps=50)(SimpleNamespace(policy=Upright), 1)
+    ends = np.cumsum(played.lengths)
+    each = [cost for _, cost in told][: ends[-1]]
+    expected = [sum(each[a:b]) for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+    assert played.costs is not None
+    assert played.costs.tolist() == expected
+    assert played.cost == pytest.approx(np.mean(expected))
+    assert found["cost"] == played.cost
+    assert evaluate(Upright(), "CartPole-v1", episodes=1).cost is None

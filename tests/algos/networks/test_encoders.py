@@ -219,7 +219,8 @@ def pictures(*, discrete: bool, kind: str = "both", size: tuple[int, int] = (12,
     image, arm = rng.integers(0, 256, (n, 3, *size)).astype(np.uint8), rng.normal(size=(n, 5)).astype(np.float32)
     observation: Any = {"eye": image, "arm": arm} if kind == "both" else image
     action = rng.integers(0, 3, n) if discrete else rng.uniform(-1, 1, (n, 2)).astype(np.float32)
-    return Dataset.from_arrays(observation, action, rng.normal(size=n).astype(np.float32), np.arange(n) % 20 == 19, name="pictures")
+    reward, ends, extra = rng.normal(size=n).astype(np.float32), np.arange(n) % 20 == 19, {"cost": np.ones(n)}
+    return Dataset.from_arrays(observation, action, reward, ends, extra=extra, name="pictures")
 
 
 @pytest.mark.parametrize(

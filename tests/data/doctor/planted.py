@@ -223,6 +223,12 @@ def with_end_goals(goal: Callable[[np.ndarray], np.ndarray]) -> Planted:
     )
 
 
+def _costs(each: float) -> Planted:
+    data = healthy()
+    return data.dataset(extra={"cost": np.full(len(data.rewards), each)}), FACTS
+
+
+LIMITS = {"costs_missing": 5.0, "costs_above_limit": 0.5}  # of the costs of an episode, where a fault is one against it
 PLANTED: dict[str, Callable[[], Planted]] = {
     "not_finite": lambda: _column("observation", 77, np.nan),
     "rows_disagree": lambda: _column("terminated", 77, True),
@@ -258,6 +264,10 @@ PLANTED: dict[str, Callable[[], Planted]] = {
         rewards=np.ones_like(healthy().rewards), terminated=np.zeros_like(healthy().last), truncated=healthy().last
     ),
     "rewards_sparse": lambda: _changed(rewards=healthy().terminated.astype(np.float32)),
+    "costs_missing": lambda: (healthy().dataset(), FACTS),
+    "costs_zero": lambda: _costs(0.0),
+    "costs_negative": lambda: _costs(-1.0),
+    "costs_above_limit": lambda: _costs(1.0),
     "return_outliers": _outlier,
     "observations_constant": lambda: _observations(lambda o: o * [1, 1, 1, 0]),
     "observations_normalised": lambda: _observations(lambda o: (o - o.mean(0)) / o.std(0)),

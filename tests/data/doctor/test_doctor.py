@@ -23,7 +23,7 @@ from d3ray.data.doctor.survey import survey
 from d3ray.data.formats.registry import read
 from d3ray.data.spec import Box, Discrete, Environment, Spec
 
-from .planted import FACTS, LIMIT, PLANTED, SPEC, decisions, healthy, with_end_goals
+from .planted import FACTS, LIMIT, LIMITS, PLANTED, SPEC, decisions, healthy, with_end_goals
 
 
 def names(dataset: Dataset, facts: EnvironmentFacts | None = None) -> dict[str, str]:
@@ -56,7 +56,7 @@ def test_every_kind_is_planted() -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_a_planted_fault_is_found(name: str) -> None:
     dataset, facts = PLANTED[name]()
-    report = doctor(dataset, facts=facts)
+    report = doctor(dataset, facts=facts, cost_limit=LIMITS.get(name))
     (found,) = [one for one in report.findings if one.name == name]
     assert found.severity == KINDS[name].severity, found.sentence
     assert found.sentence[-1] == "."

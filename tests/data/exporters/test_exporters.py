@@ -53,6 +53,7 @@ def dataset_of(kind: str = "vector", finals: str = "all", *, extra: bool = False
     }[actions]
     more = {
         "log_prob": rng.normal(size=n),
+        "cost": rng.random(n).astype(np.float32),
         "info/goal": rng.normal(size=(n, 2)),
         "info/hit": rng.random(n) < 0.5,
         "info/a/b": last[0] + np.arange(n),
@@ -164,7 +165,7 @@ def test_final_observations_of_some_are_none_and_repeated_ones_are_never_bootstr
 def test_what_a_format_cannot_carry_is_said(tmp_path: Path) -> None:
     dataset = dataset_of(extra=True)
     assert export(dataset, tmp_path / "a.h5", "d3rlpy") == [
-        "Left out, having no place in the format: info/a/b, info/goal, info/hit, log_prob.",
+        "Left out, having no place in the format: cost, info/a/b, info/goal, info/hit, log_prob.",
         "The final observations of 6 episodes are left out, for which d3rlpy has no place; of the 3 truncated episodes it draws "
         "one step fewer.",
     ]
@@ -236,7 +237,16 @@ def test_layouts_are_those_that_others_read(tmp_path: Path) -> None:
         names: list[str] = []
         file.visititems(lambda name, node: names.append(name) if isinstance(node, h5py.Dataset) else None)
         infos = ["infos/a/b", "infos/action_log_probs", "infos/goal", "infos/hit"]
-        assert sorted(names) == ["actions", *infos, "next_observations", "observations", "rewards", "terminals", "timeouts"]
+        assert sorted(names) == [
+            "actions",
+            "costs",
+            *infos,
+            "next_observations",
+            "observations",
+            "rewards",
+            "terminals",
+            "timeouts",
+        ]
         assert file["timeouts"][:].tolist() == dataset.columns["truncated"][~dataset.columns["closing"]].tolist()  # pyright: ignore
     export(dataset, tmp_path / "a.npz", "npz")
     with np.load(tmp_path / "a.npz") as archive:

@@ -294,7 +294,7 @@ def test_own_names_are_left_as_they_are(tmp_path: Path) -> None:
 def test_what_nobody_can_tell_is_not_guessed(tmp_path: Path) -> None:
     """A cost is no reward, values that are no flags end nothing, and text is no observation."""
     said = guesses(tmp_path, "a,cost,done,text,force", "1,2,7,x,1", "1,2,8,y,2")
-    assert said == {"a": "observation", "cost": "observation", "done": "", "text": "", "force": "action"}
+    assert said == {"a": "observation", "cost": "", "done": "", "text": "", "force": "action"}
     assert lacking(["observation:0", "action:0", "terminated"]) == ["reward"]
     assert guesses(tmp_path, "a,b,c") == {"a": "", "b": "", "c": ""}
 

@@ -73,7 +73,7 @@ def test_what_decides_is_told_with_how_much_stands_behind_it(registry: Registry)
     found = promote("shop", by="estimate", storage=registry.storage)
     assert found.candidate is not None
     told = {"version": "1", "by": "WDR", "mean": 2.0042, "lower": 1.0042, "level": 0.9, "episodes": 4000, "ess": 1203.25}
-    assert found.candidate.model_dump() == {**told, "source": "there"}
+    assert found.candidate.model_dump() == {**told, "source": "there", "cost": None}
     assert (found.above, found.what) == (1.0, "what the logs returned")
     assert "from 4,000 logged episodes, of which 1,203.2 count effectively, its WDR of 2.0042, lower" in found.why
     assert "lower bound 1.0042 (90%), is above what the logs returned, 1.0000." in found.why
@@ -136,3 +136,21 @@ def test_the_next_one_is_above_the_champion_in_the_same_judgement(registry: Regi
     assert rollback("shop", storage=registry.storage).version == "1"
     with pytest.raises(ConfigError, match="'shop'"):
         promote_by_estimate("shp", storage=registry.storage)
+
+
+def test_none_passes_whose_upper_bound_of_cost_is_above_the_limit(registry: Registry) -> None:
+    limit = {"cost_value": 8.0, "cost_limit": 10.0}
+    registry.judge("2026-01-01", {"1": 1.5}, cost_upper=12.345, **limit)
+    found = registry.promote()
+    assert not found.passed
+    assert found.why == ("Version 1 of shop is not promoted: the upper bound of its cost, 12.35 (95%), is above the limit, 10.")
+    assert registry.champion is None
+    registry.judge("2026-01-02", {"1": 1.5}, cost_upper=12.345, **limit)  # the better one by returns
+    registry.judge("2026-01-02", {"2": 1.2}, cost_upper=9.5, **limit)
+    assert registry.promote().passed
+    assert registry.champion == "2"
+    assert registry.client.get_model_version("shop", "2").tags["d3ray.gate.cost_upper"] == "9.5"
+    for key in ("cost_value", "cost_upper"):
+        registry.client.delete_model_version_tag("shop", "2", f"d3ray.estimate.{key}")
+    registry.judge("2026-01-03", {"2": 1.2, "3": 2.0}, cost_limit=10.0)  # where no estimate of costs decides
+    assert registry.promote().why == ("Version 3 of shop is not promoted: no estimate of its cost decides, and it may cost 10.")

@@ -18,16 +18,19 @@ from d3ray.algos.export.packing import write_package
 from d3ray.algos.judging.estimates import Estimate, Estimates, estimate
 from d3ray.algos.judging.logs import Logs, logged
 from d3ray.algos.judging.models import model_returns
+from d3ray.algos.judging.values import PolicyValues
 from d3ray.algos.testing import maker, tiny_dataset
 from d3ray.data.errors import ConfigError, DataError
 from d3ray.jobs.command.running import run_command
+from d3ray.platform.judging.costs import discounted_limit, not_below_0
 from d3ray.platform.judging.judgement import chosen_estimator, unsettled, widened
 from d3ray.platform.judging.noting import _tags
 from d3ray.platform.judging.run import judge
 from d3ray.platform.judging.settings import JudgeSettings
 from d3ray.platform.judging.training import fqe_experiment
-from d3ray.platform.judging.verdicts import _beyond, believed
+from d3ray.platform.judging.verdicts import Critics, _beyond, believed
 from d3ray.platform.judging.words import lead
+from d3ray.platform.judging.words import said as said_of
 from d3ray.platform.record.policies import EstimateTable, Judged, Judgement
 
 
@@ -92,6 +95,64 @@ def test_weights_alone_tell_the_best_from_the_worst_and_the_page_shows_it(place:
     assert len(list((place / "r/judged-policies").iterdir())) == 2
 
 
+def test_costs_are_estimated_as_returns_are_and_held_against_the_limit(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A policy of three actions, the first of which costs 1, costs a third, by the weights of the logs."""
+    data = bandit()
+    action, seen = (data.columns[name][:-1:2] for name in ("action", "observation"))
+    cost = (action == 0).astype(np.float32)
+    mine = {"log_prob": np.full(400, np.log(1 / 3)), "cost": cost}
+    costly = Dataset.from_arrays(seen, action, data.columns["reward"][:-1:2], np.ones(400, bool), extra=mine, name="costly")
+    costly.write(place / "costly")
+    told = [str(place / "best.onnx"), str(place / "costly"), "n_steps=0", f"storage={place / 'r'}", "interval=student"]
+    for name, limit in (("strict", 0.3), ("loose", 0.9)):
+        assert run_command("judge", [*told, f"cost_limit={limit}", f"name={name}"]) == 0
+        record = Judgement.model_validate_json((place / f"r/{name}/judgement.json").read_text())
+        (one,) = record.verdicts
+        assert one.costs is not None
+        weight = 3.0 * (action == seen.argmax(1))
+        assert one.costs["IPS"].value == pytest.approx((weight * cost).mean())
+        assert one.estimates["IPS"].value != one.costs["IPS"].value
+        bound = record.cost(one)
+        assert bound is not None
+        assert bound.limit == pytest.approx(limit)  # of one step nothing is discounted
+        assert bool(bound.broken(0.95)) == (name == "strict")
+        out = " ".join(capsys.readouterr().out.split())
+        kept = "whose upper bound does not keep" if name == "strict" else "which keeps"
+        assert f"{kept} the limit, {said_of(bound.limit)}." in out
+        assert _tags(record, one, "now")["cost_upper"] == repr(bound.upper)
+    with pytest.raises(DataError, match="'bandit' has no column 'cost', so nothing can be held against cost_limit"):
+        judge(
+            JudgeSettings(policies=str(place / "best.onnx"), dataset=str(place / "logs"), cost_limit=1.0, storage=str(place / "r2"))
+        )
+
+
+def test_values_of_costs_that_lie_slightly_below_0_are_raised_and_others_stay() -> None:
+    shape: dict[str, Any] = {"observations": np.zeros((8, 1)), "actions": np.zeros((8, 1)), "terminated": np.arange(8) % 4 == 3}
+    costs, first = np.tile([2.0, 0, 0, 0], 2), np.array([0, 4])
+    slight, wrong = np.tile([-0.05, 1.0, -0.5, 2.0], 2), np.tile([-0.2, 1.0, -0.5, 2.0], 2)  # the logs cost 2, a twentieth is 0.1
+    seeds = [PolicyValues(v, v, np.zeros(2), first) for v in (slight, wrong)]
+    (found,) = not_below_0([Critics(seeds, (), "", 10)], Dataset.from_arrays(rewards=costs, **shape), 0.9)
+    assert found is not None
+    assert found.values[0].value.tolist() == [0, 1, 0, 2] * 2
+    assert found.values[0].first.tolist() == [0, 4]
+    assert found.values[1] is seeds[1]
+    (other,) = not_below_0([Critics(seeds, (), "", 10)], Dataset.from_arrays(rewards=costs - 1, **shape), 0.9)
+    assert other is not None
+    assert other.values[0].value is slight  # where costs may be negative so may values
+
+
+def test_a_limit_of_costs_is_discounted_as_estimates_are() -> None:
+    ends = np.isin(np.arange(12), [3, 11])
+    shape: dict[str, Any] = {"observations": np.zeros((12, 1)), "actions": np.zeros((12, 1)), "rewards": np.zeros(12)}
+    ended = Dataset.from_arrays(**shape, terminated=ends)
+    cut = Dataset.from_arrays(**shape, terminated=ends & (np.arange(12) < 5), truncated=ends, final_observations=np.zeros((2, 1)))
+    sums = [sum(0.9**k for k in range(n)) for n in (4, 8)]
+    assert discounted_limit(ended, 3.0, 0.9, "DM") == pytest.approx(3 / 6 * np.mean(sums))
+    assert discounted_limit(cut, 3.0, 0.9, "IS") == pytest.approx(3 / 6 * np.mean(sums))
+    assert discounted_limit(cut, 3.0, 0.9, "DM") == pytest.approx(3 / 6 * np.mean([sums[0], 10]))
+    assert discounted_limit(cut, 3.0, 1.0, "DM") == 3.0
+
+
 @pytest.mark.long
 def test_policies_are_followed_in_a_model_that_is_named(tmp_path: Path) -> None:
     """The estimate is the mean over members, its interval reaches over all of theirs, and the decision does not stand on it."""
@@ -132,7 +193,7 @@ def test_what_leans_on_values_that_still_move_is_refused() -> None:
         "FQE has not settled: its values moved by 0.31 over the last third of 100 steps; set a larger n_steps."
     )
     assert refused["DR"] is rows["DR"]
-    assert chosen_estimator([judged(estimates)]) == "DM"
+    assert chosen_estimator([judged(estimates).estimates]) == "DM"
     point = replace(wide, rows={"DM": Estimate(value=8.47, interval=(8.469, 8.471))})
     assert unsettled(point, 0.08, 8.47, 100) is point  # it moved by less than a hundredth of what values are
     assert "has not settled" in (unsettled(point, 0.09, 8.47, 100)["DM"].refused or "")

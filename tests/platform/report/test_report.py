@@ -106,6 +106,15 @@ def test_the_score_is_the_mean_over_seeds_at_the_last_step(write: Write, tmp_pat
     ]
 
 
+def test_costs_stand_beside_the_scores_where_the_environment_tells_them(write: Write, tmp_path: Path) -> None:
+    write("costly", {0: [10, 20], 1: [10, 20]}, n_points=2, also={"evaluation/cost": [4.0, 8.0]})
+    page, _ = read(report(str(tmp_path), ["costly"]))
+    head = page.row("Configuration")
+    assert page.row("TD3PlusBC")[head.index("Cost")] == "6.000 ± 2.000"
+    write("free", {0: [10, 20]}, n_points=2)
+    assert "Cost" not in read(report(str(tmp_path), ["free"]))[0].row("Configuration")
+
+
 def test_a_seed_that_was_trained_too_long_is_said_and_no_other(write: Write, tmp_path: Path) -> None:
     rising = [10.0 * k for k in range(12)]
     write("long", {0: rising, 1: [*rising[:5], 50, 50, 40, 30, 20, 10, 10]}, n_points=12)

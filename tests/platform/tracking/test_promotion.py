@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from d3ray.algos.environments.evaluate import evaluate
 from d3ray.algos.export.package import read_package
 from d3ray.algos.export.packing import write_package
 from d3ray.algos.registry import algorithm_class
+from d3ray.data.errors import ConfigError
 from d3ray.data.spec import Environment
 from d3ray.jobs.command.running import run_command
 from d3ray.platform.storage.experiments import Experiment
@@ -313,3 +315,26 @@ def test_there_is_no_way_around_the_gate(model: Model, capsys: pytest.CaptureFix
     assert model.command("promote", "--force") == 2
     assert model.command("promote", "force=true") == 2
     assert "force" in capsys.readouterr().err
+
+
+def test_a_candidate_that_costs_too_much_is_refused(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every step costs 1, so a policy that balances for long costs much."""
+    model.train("bad", "good")
+    with pytest.raises(ConfigError, match="CartPole-v1 does not tell what its steps cost"):
+        model.promote(cost_limit=5.0)
+
+    def costly(*arguments: Any, **how: Any) -> Any:
+        played = evaluate(*arguments, **how)
+        return replace(played, costs=played.lengths.astype(float))
+
+    monkeypatch.setattr(promotion, "evaluate", costly)
+    found = model.promote(cost_limit=30.0)
+    assert found.candidate is not None
+    assert found.candidate.cost is not None
+    assert found.candidate.cost.value == pytest.approx(found.candidate.mean)
+    version, bound = found.candidate.version, found.candidate.cost.upper
+    why = f"the upper bound of its cost, {bound:.4g} (95%), is above the limit, 30."
+    assert found.why == f"Version {version} of {model.name} is not promoted: {why}"
+    assert "champion" not in model.aliases
+    assert model.promote(cost_limit=1e3).passed
+    assert model.tags(version)["d3ray.gate.cost_limit"] == "1000.0"

@@ -1,0 +1,1 @@
+"""Offline algorithms that earn rewards while costs stay below a limit."""
