@@ -16,6 +16,7 @@ class WebConfig(JobConfig):
     home: str = option("./d3ray_web", "folder of the page's own: uploads, and what only it knows", operand=True)
     datasets: str = option("./datasets", "folder of datasets")
     storage: str = option("./d3ray_results", "folder or URI of all results")
+    services: tuple[str, ...] = option((), "log folders or URIs of services, which the page Service shows as d3ray watch saw them")
     address: str | None = option(None, "Ray cluster that runs experiments, as http://HOST:8265; null: this machine")
     port: int = option(8501, "where it listens; 0: any that is free", ge=0, le=65535)
     host: str = option("127.0.0.1", "address that it binds; another than this machine's own is open to the network")
@@ -49,6 +50,7 @@ def run(config: WebConfig) -> WebResult:
                 datasets=absolute(config.datasets),
                 storage=absolute(config.storage),
                 beside=str(Path.cwd()),
+                services=tuple(map(absolute, config.services)),
                 address=config.address,
                 host=config.host,
                 port=listener.getsockname()[1],

@@ -17,6 +17,7 @@ from .handle import ExperimentHandle
 from .planning import expected, plan
 from .policies import about, act, export, judges, promote, record, rollback
 from .reports import report, verdicts
+from .services import loops, watch_page, watched
 from .submitting import list, open, submit
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "export",
     "judges",
     "list",
+    "loops",
     "offline_algorithms",
     "open",
     "plan",
@@ -43,4 +45,6 @@ __all__ = [
     "schema",
     "submit",
     "verdicts",
+    "watch_page",
+    "watched",
 ]

@@ -23,6 +23,7 @@ from ..record.datasets import Inspected
 from ..yaml_text import to_block
 from . import queue
 from .forms import MOST_PARTS, fields
+from .guard import OF_REPORTS
 from .long_work import takes_long
 from .new_experiment import beginning, config_of, from_config, from_yaml, planned, shown
 from .site import At, Pairs, Said
@@ -30,11 +31,6 @@ from .watching import ROWS_SECONDS, ended
 
 _LOG_CHARACTERS = 20_000
 _DOCTOR_SECONDS = 20.0  # that the form waits for what the doctor finds
-_OF_REPORTS = (  # pages that stand alone, and do nothing
-    "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; frame-ancestors 'none'; "
-    "base-uri 'none'"
-)
-
 router = APIRouter(prefix="/experiments")
 
 
@@ -124,7 +120,7 @@ def show(site: At, request: Request, name: str) -> Response:
 @takes_long
 def report(site: At, request: Request, name: str) -> Response:
     content = _reported(name, site.storage, site.watch.handle(name).status().model_dump_json(exclude={"now"}))
-    return Response(content, media_type="text/html", headers={"Content-Security-Policy": _OF_REPORTS})
+    return Response(content, media_type="text/html", headers={"Content-Security-Policy": OF_REPORTS})
 
 
 @functools.lru_cache(maxsize=16)

@@ -19,6 +19,10 @@ _CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; "
     "frame-ancestors 'none'; base-uri 'none'"
 )
+OF_REPORTS = (  # pages that stand alone, and do nothing
+    "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'none'; frame-ancestors 'none'; "
+    "base-uri 'none'"
+)
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": _CSP,
     "X-Content-Type-Options": "nosniff",

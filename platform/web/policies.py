@@ -1,4 +1,4 @@
-"""Pages of policies: which is the best, what it does at an observation, how it is judged, and the files to take away."""
+"""Pages of policies: the best, what it does at an observation, how it is judged, files to take away; and how policies serve."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ...data.errors import ConfigError
 from ...data.storage.claims import scratch_names
 from .. import api as d3ray
 from . import queue
+from .guard import OF_REPORTS
 from .long_work import takes_long
 from .site import At, Said, Site
 
@@ -152,3 +153,20 @@ def typed(text: str) -> Any:
         return json.loads(text) if text.startswith(("[", "{")) else [float(part) for part in text.replace(",", " ").split()]
     except (ValueError, RecursionError):
         raise ConfigError("An observation is numbers with commas between them, or JSON.") from None
+
+
+@router.get("/service")
+@takes_long
+def services(site: At, request: Request) -> Response:
+    looks = [(log, d3ray.watched(log)) for log in site.services]
+    return site.page(request, "service/index.html", looks=looks, loops=d3ray.loops(site.storage))
+
+
+@router.get("/service/{number}/page")
+@takes_long
+def service_page(site: At, request: Request, number: int) -> Response:
+    """The page that the watch wrote, which brings its own style and forbids all else."""
+    content = d3ray.watch_page(site.services[number]) if 0 <= number < len(site.services) else None
+    if content is None:
+        raise ConfigError(f"There is no look at a service {number}.", missing=True)
+    return Response(content, media_type="text/html; charset=utf-8", headers={"Content-Security-Policy": OF_REPORTS})

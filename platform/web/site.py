@@ -41,6 +41,7 @@ class Site:
     datasets: str  # folder of datasets
     storage: str  # folder or URI of all results
     beside: str | None = None  # A further folder whose datasets are shown; None: none
+    services: Sequence[str] = ()  # logs of services that are shown
     address: str | None = None  # of the Ray cluster that runs experiments; None: this machine
     host: str = "127.0.0.1"
     port: int = 8501  # where it listens

@@ -24,6 +24,8 @@ ROUTES: Mapping[str, str] = {  # who may, and whoever is above
     "POST /login": "anybody",
     "GET /": "viewer",
     "GET /compare": "viewer",
+    "GET /service": "viewer",
+    "GET /service/{number}/page": "viewer",
     "GET /compare/table.csv": "viewer",
     "GET /datasets": "viewer",
     "GET /datasets/{name}": "viewer",
