@@ -21,6 +21,7 @@ import pyarrow as pa
 from ..errors import DataError
 from ..spec import Spec, space_columns, value_columns
 from ..storage.files import storage_errors
+from ..storage.json_text import parse_json
 from .index import LogIndex, StepKey, Tail
 from .layout import LogFolder
 from .reader import read_files
@@ -263,9 +264,9 @@ def _answer(outcome: Outcome, known: dict[str, str], said: str) -> Answer:
         return Answer("recorded")
     if known.get(said) == "recorded":
         return Answer("known", f"The outcome of {outcome.named} was recorded before.")
-    first = json.loads(next(text for text, status in known.items() if status == "recorded"))
+    first = parse_json(next(text for text, status in known.items() if status == "recorded"))
     names = ("reward", "cost", "terminated", "truncated", "observation")
-    differ = [k for k, (a, b) in enumerate(zip(first, json.loads(said), strict=True)) if a != b]
+    differ = [k for k, (a, b) in enumerate(zip(first, parse_json(said), strict=True)) if a != b]
     k = differ[0]
     what = f"another {names[k]}" if k == 4 else f"{names[k]} {first[k]}"
     return Answer("conflict", f"The outcome of {outcome.named} was recorded with {what}, which counts; this one is kept beside it.")

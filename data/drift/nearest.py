@@ -16,8 +16,8 @@ class Nearest:
     """
 
     def __init__(self, seen: np.ndarray, spread: np.ndarray | None = None) -> None:
-        spread = seen.std(0) if spread is None else spread
-        self.mean, self.scale = seen.mean(0), np.where(spread > 0, spread, 1.0)
+        scale = seen.std(0) if spread is None else spread
+        self.mean, self.scale = seen.mean(0), np.where(scale > 0, scale, 1.0)
         self.points = ((seen - self.mean) / self.scale).astype(np.float32)
         self._squares = (self.points**2).sum(1)
 

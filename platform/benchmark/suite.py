@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, field_serializer, model_serializer, model_validator
 
 from ...algos.spellings import did_you_mean_algorithm
 from ...data.catalog import catalog
@@ -93,6 +93,11 @@ class Entry(_Listed, AlgorithmChoice):
         default_factory=dict,
         description="patterns of dataset names, with settings, preset or n_steps that hold there; the last counts",
     )
+
+    @field_serializer("only")
+    def _as_said(self, only: tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+        """One pattern stands alone, as it did in bands and in folders before there could be several."""
+        return only[0] if only is not None and len(only) == 1 else only
 
     def is_for(self, dataset: str) -> bool:
         return is_for(dataset, self.only)

@@ -23,6 +23,7 @@ def run_round(settings: LoopSettings, say: Callable[[str], None] = print) -> Loo
         DataError, StorageError: a step did not succeed; the next call does it again.
     """
     folder = folder_of(settings.storage, settings.name)
+    settings.experiment_of(1, settings.dataset)
     with held(folder):
         state = read_state(folder)
         while True:

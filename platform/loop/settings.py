@@ -13,7 +13,6 @@ from ...data.errors import ConfigError, did_you_mean
 from ...data.spec import Environment
 from ..judging.settings import JudgeSettings
 from ..settings.config import ExperimentConfig
-from ..sweep.config import SweepConfig
 from ..watch.settings import WatchSettings
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
@@ -67,20 +66,26 @@ class LoopSettings(Config):
     def _agree(self) -> Self:
         if not _NAME.fullmatch(self.name):
             raise ConfigError(f"name is {self.name!r}; it has letters, digits, '.', '_' and '-' only.")
-        if (self.train is None) == (self.sweep is None):
+        if self.train is not None and self.sweep is not None:
             raise ConfigError("train and sweep are two ways to a policy: say one of them.")
         for name in self.stop_on:
             if name not in KINDS:
                 raise ConfigError(f"The doctor finds nothing called {name!r}{did_you_mean(name, KINDS)}")
-        self.experiment_of(1, self.dataset)
+        if self.train is not None or self.sweep is not None:
+            self.experiment_of(1, self.dataset)
         self.judge_of(1, self.dataset, ("models:/x/1",))
         self.watch_of()
         return self
 
-    def experiment_of(self, number: int, dataset: str) -> ExperimentConfig | SweepConfig:
-        """Make the experiment of a round. Raises ConfigError."""
-        kind, given = (ExperimentConfig, self.train) if self.train is not None else (SweepConfig, self.sweep or {})
-        what = "train" if self.train is not None else "sweep"
+    def experiment_of(self, number: int, dataset: str) -> ExperimentConfig:
+        """Make the experiment of a round. Raises ConfigError, where neither `train` nor `sweep` says what is trained too."""
+        if self.train is None and self.sweep is None:
+            raise ConfigError("Nothing is to be trained: say train={algorithm: NAME}, or sweep.")
+        what, kind, given = "train", ExperimentConfig, self.train or {}
+        if self.sweep is not None:
+            from ..sweep.config import SweepConfig  # which loads torch
+
+            what, kind, given = "sweep", SweepConfig, self.sweep
         own = {"name": f"{self.name}-{number}", "dataset": dataset, "storage": self.storage}
         _leave_out(what, given, own)
         return kind.checked({**given, **own}, title=what)

@@ -249,8 +249,8 @@ def test_what_cannot_be_judged_is_refused_in_a_sentence(place: Path) -> None:
         "cannot be a folder's": (settings(place, "best.onnx", name="a b"), ConfigError),
         "no setting 'n_critic'": (settings(place, "best.onnx", n_steps=10, fqe={"n_critic": 3}), ConfigError),
         "are the same policy": (settings(place, "best.onnx", "best.onnx"), ConfigError),
-        "narrow: 'the data' has observations of shape": (settings(place, "narrow"), DataError),
-        "continuous: 'the data' has": (settings(place, "continuous"), DataError),
+        "narrow: 'bandit' has observations of shape": (settings(place, "narrow"), DataError),
+        "continuous: 'bandit' has": (settings(place, "continuous"), DataError),
         "has no column 'log_prob'": (settings(place, "best.onnx", dataset=str(place / "bare"), behaviour="recorded"), ConfigError),
         "is no policy": (settings(place, "logs"), ConfigError),
     }
