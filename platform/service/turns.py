@@ -56,7 +56,8 @@ class Turns:
 
     def __init__(self, name: str, settings: PolicySettings, *, tracking: str | None, storage: str) -> None:
         self._name, self._settings, self._tracking, self._storage = name, settings, tracking, storage
-        found = {role: self._opened(said) for role, said in self._followed().items()}
+        places = {role: self._place(role, said) for role, said in self._followed().items()}
+        found = {role: self._opened(place) for role, place in places.items() if place is not None}
         self.now = Turn(found["champion"], canary=found.get("canary"), shadow=found.get("shadow"))
         for role, version in found.items():
             self._check(version, role)
@@ -80,37 +81,51 @@ class Turns:
     def look(self) -> list[str]:
         """Look whether an alias is on another version, and take that over; the sentences of what changed.
 
-        What cannot be read leaves who acts now; why is in `status` and the log.
+        What cannot be read leaves who acts now; why is in `status` and the log. Where the alias of a canary or a shadow is gone,
+        nobody is it any more.
         """
         changed: list[str] = []
         for role, said in self._followed().items():
             if "@" not in said:
                 continue
-            present: Version = getattr(self.now, role)
+            present: Version | None = getattr(self.now, role)
             try:
-                place = pinned(said, self._tracking, self._storage)
-                if place == present.source:
+                place = self._place(role, said)
+                if place == (present and present.source):
                     self.trouble.pop(role, None)
                     continue
-                new = self._opened(place)
-                if not same_spaces(present, new):
-                    raise ConfigError(f"{place} has other spaces than {present.source}: it cannot take over.")
-                self._check(new, role)
+                new = None if place is None else self._opened(place)
+                if new is not None:
+                    if not same_spaces(self.now.champion, new):
+                        raise ConfigError(f"{place} has other spaces than {self.now.champion.source}: it cannot take over.")
+                    self._check(new, role)
             except Exception as error:  # whatever a damaged package or an absent server leads to
                 if self.trouble.get(role) != (why := unreadable(error)):
-                    _LOG.error("%s stays on version %s: %s", self._name, present.label, why)
+                    _LOG.error("%s stays on version %s: %s", self._name, present.label if present else "none", why)
                 self.trouble[role] = why
                 continue
             self.trouble.pop(role, None)
-            before = (present, *self.now.before)[:KEPT] if role == "champion" else self.now.before
+            before = (present, *self.now.before)[:KEPT] if role == "champion" and present is not None else self.now.before
             self.now = replace(self.now, **{role: new}, before=before)
-            changed.append(f"{self._name}: version {new.label} is the {role}, in place of {present.label}.")
+            who, instead = (f"version {one.label}" if one is not None else "nobody" for one in (new, present))
+            changed.append(f"{self._name}: {who} is the {role}, in place of {instead}.")
             _LOG.warning(changed[-1])
         return changed
 
     def _followed(self) -> dict[str, str]:
         said = {"champion": self._settings.source, "canary": self._settings.canary, "shadow": self._settings.shadow}
         return {role: source for role, source in said.items() if source is not None}
+
+    def _place(self, role: str, said: str) -> str | None:
+        """Which version a source is now; None of a canary or a shadow whose alias nobody has. Raises ConfigError, StorageError."""
+        if "@" not in said:
+            return said
+        try:
+            return pinned(said, self._tracking, self._storage)
+        except ConfigError as error:
+            if role != "champion" and error.missing:
+                return None
+            raise
 
     def _look_again(self, seconds: float) -> None:
         while not self._over.wait(seconds):

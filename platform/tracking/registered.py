@@ -129,4 +129,4 @@ def pinned(uri: str, tracking: str | None = None, storage: str = "./d3ray_result
         except MlflowException as error:
             if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
                 raise
-    raise ConfigError(f"There is no model {name!r} with the alias {alias!r}.")
+    raise ConfigError(f"There is no model {name!r} with the alias {alias!r}.", missing=True)

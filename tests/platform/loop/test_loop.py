@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from d3ray.data.errors import ConfigError
@@ -20,7 +21,8 @@ from d3ray.platform.loop.settings import LoopSettings
 from d3ray.platform.loop.state import FILE, folder_of, held
 from d3ray.platform.tracking.registered import registry, tracking_uri
 
-from .shop import recorded, settings, visit
+from ..service.packages import serving
+from .shop import recorded, settings, sold, visit
 
 MINUTES = pytest.mark.long
 
@@ -63,6 +65,41 @@ def test_rounds_lead_from_data_to_a_champion_and_to_a_better_one(shop: Path) -> 
     else:
         assert waits.rounds[-1].ended == "not promoted"
     assert run_round(config).rounds[-1].ended in ("nothing new", "promoted", "not promoted")
+
+
+@MINUTES
+def test_a_service_follows_the_loop_and_the_loop_its_log(shop: Path) -> None:
+    """Visitors ask a service over HTTP; the loop's versions act there, first in a share of the episodes."""
+    log, results = shop / "log", shop / "results"
+    config = loop(shop, ingest={"least": 50}, canary={"episodes": 40})
+    assert run_round(config).rounds[-1].ended == "promoted"
+    told = {"explore": {"name": "epsilon", "epsilon": 0.3}, "canary": "models:/shop@canary", "canary_share": 0.3}
+    with serving("models:/shop@champion", log=str(log), storage=str(results), **told) as (client, service):
+        (policy,) = service.policies.values()
+
+        def served(visitors: int, seed: int) -> dict[str, int]:
+            rng, by = np.random.default_rng(seed), dict[str, int]()
+            for k in range(visitors):
+                seen = rng.standard_normal((1, 2)).astype(np.float32)
+                reply = client.act(seen[0].tolist(), episode=f"visitor-{seed}-{k}", step=0)
+                bought = float(sold(seen, np.array([reply["action"]]))[0])
+                answer = client.ask("/outcome", {"decision": reply["id"], "reward": bought, "terminated": True})[1]
+                assert answer["answer"] == "recorded"
+                by[reply["role"]] = by.get(reply["role"], 0) + 1
+            return by
+
+        assert served(120, seed=1) == {"champion": 120}
+        state = run_round(config)
+        assert len(state.rounds) + (state.step == "canary") == 2
+        if state.step == "canary":
+            policy.look()
+            assert served(250, seed=2)["canary"] >= 40
+            state = run_round(config)
+        assert state.rounds[-1].version == "2"
+        policy.look()
+        acting = champion_of(str(results), "shop")
+        assert policy.champion.label == acting == ("2" if state.rounds[-1].ended == "promoted" else "1")
+        assert set(served(20, seed=3)) == {"champion"}
 
 
 @MINUTES

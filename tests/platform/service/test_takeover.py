@@ -53,6 +53,22 @@ def test_no_request_is_lost_while_a_champion_is_promoted(registry: Registry, dis
     assert sum(a != b for a, b in itertools.pairwise(versions)) == 1, "versions change once"
 
 
+def test_a_canary_comes_and_goes_with_its_alias(registry: Registry, discrete: Path, other: Path) -> None:
+    registry.crown(registry.add(discrete))
+    canary = f"models:/{registry.name}@canary"
+    with serving(registry.source, canary=canary, canary_share=1.0, **registry.place) as (client, service):
+        (policy,) = service.policies.values()
+        assert (client.act()["version"], client.act()["role"]) == ("1", "champion")
+        version = registry.add(other)
+        registry.client.set_registered_model_alias(registry.name, "canary", version)
+        assert policy.look() == [f"{policy.name}: version 2 is the canary, in place of nobody."]
+        assert (client.act()["version"], client.act()["role"]) == ("2", "canary")
+        registry.client.delete_registered_model_alias(registry.name, "canary")
+        assert policy.look() == [f"{policy.name}: nobody is the canary, in place of version 2."]
+        assert (client.act()["version"], client.act()["role"]) == ("1", "champion")
+        assert client.ask("/status")[1]["trouble"] == {}
+
+
 def test_what_cannot_take_over_leaves_who_acts(
     registry: Registry, discrete: Path, continuous: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
