@@ -162,11 +162,11 @@ def services(site: At, request: Request) -> Response:
     return site.page(request, "service/index.html", looks=looks, loops=d3ray.loops(site.storage))
 
 
-@router.get("/service/{number}/page")
+@router.get("/service/{index}/page")
 @takes_long
-def service_page(site: At, request: Request, number: int) -> Response:
+def service_page(site: At, request: Request, index: int) -> Response:
     """The page that the watch wrote, which brings its own style and forbids all else."""
-    content = d3ray.watch_page(site.services[number]) if 0 <= number < len(site.services) else None
+    content = d3ray.watch_page(site.services[index]) if 0 <= index < len(site.services) else None
     if content is None:
-        raise ConfigError(f"There is no look at a service {number}.", missing=True)
+        raise ConfigError(f"There is no look at a service {index}.", missing=True)
     return Response(content, media_type="text/html; charset=utf-8", headers={"Content-Security-Policy": OF_REPORTS})

@@ -25,7 +25,7 @@ ROUTES: Mapping[str, str] = {  # who may, and whoever is above
     "GET /": "viewer",
     "GET /compare": "viewer",
     "GET /service": "viewer",
-    "GET /service/{number}/page": "viewer",
+    "GET /service/{index}/page": "viewer",
     "GET /compare/table.csv": "viewer",
     "GET /datasets": "viewer",
     "GET /datasets/{name}": "viewer",
