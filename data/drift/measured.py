@@ -9,8 +9,7 @@ import numpy as np
 from ..recording import Recording
 from ..seeds import fold, many_integers, root_key
 from ..spec import Discrete, Leaf, MultiBinary, MultiDiscrete, Spec, space_columns
-
-COST = "cost"  # further columns of the data that are compared
+from ..storage.costs import COST
 
 
 @dataclass(frozen=True)

@@ -73,13 +73,7 @@ def end_canary(storage: str, name: str) -> None:
             client.delete_registered_model_alias(name, CANARY)
 
 
-def promote_canary(storage: str, name: str, canary: Evidence, champion: Evidence | None, above: float) -> Promotion:
+def promote_canary(storage: str, name: str, canary: Evidence, champion: Evidence) -> Promotion:
     """Make a version the champion by what it returned while it acted, at the gate of all promotions."""
     with registry(tracking_uri(None, storage)) as client:
-        return decide(client, model_of(client, name), canary, champion, (above, "the mean return of the data"), {})
-
-
-def tag_round(storage: str, name: str, version: str, tags: dict[str, Any]) -> None:
-    with registry(tracking_uri(None, storage)) as client:
-        for key, value in tags.items():
-            client.set_model_version_tag(name, version, f"d3ray.loop.{key}", str(value))
+        return decide(client, model_of(client, name), canary, champion, (champion.lower, ""), {})

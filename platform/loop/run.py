@@ -54,12 +54,12 @@ def watch_over(settings: LoopSettings, say: Callable[[str], None] = print) -> tu
         return None, None
     found, _ = watch(settings.watch_of(), say)
     folder = folder_of(settings.storage, settings.name)
-    state = read_state(folder)
-    asked = [one for one in found.alarms if one.kind in settings.roll_back_on]
-    promoted = bool(state.rounds) and state.rounds[-1].ended == "promoted"
-    if not (asked and promoted):
+    if not (asked := [one for one in found.alarms if one.kind in settings.roll_back_on]):
         return found, None
     with held(folder):
+        state = read_state(folder)
+        if not state.rounds or state.rounds[-1].ended != "promoted":
+            return found, None
         gone = rollback(settings.name, storage=settings.storage)
         if gone.version is not None:
             last = state.rounds[-1]

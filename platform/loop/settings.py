@@ -12,6 +12,7 @@ from ...data.doctor.findings import KINDS
 from ...data.errors import ConfigError, did_you_mean
 from ...data.spec import Environment
 from ..judging.settings import JudgeSettings
+from ..record.watch import AlarmKind
 from ..settings.config import ExperimentConfig
 from ..watch.settings import WatchSettings
 
@@ -57,7 +58,7 @@ class LoopSettings(Config):
     episodes: int = setting(100, "that each of the two plays", ge=20, le=2000)
     canary: CanarySettings | None = setting(None, "what it has to show in the service before it is promoted; null: nothing")
     watch: dict[str, Any] = setting({}, "what d3ray watch takes, without the log")
-    roll_back_on: tuple[Literal["drift", "outside", "returns", "fallback", "support"], ...] = setting(
+    roll_back_on: tuple[AlarmKind, ...] = setting(
         (), "alarms of the watch after which a champion that the loop promoted gives way to the one before"
     )
     storage: str = setting("./d3ray_results", "folder of all results, and of the loop's own state")

@@ -1,4 +1,4 @@
-"""The folder of a loop: its state, a lock that one process holds, and the pages of its rounds.
+"""The folder of a loop: its state and a lock that one process holds.
 
 STORAGE/loops/NAME/state.json    `LoopState`, written after each step
 STORAGE/loops/NAME/lock          held while a loop runs

@@ -138,7 +138,7 @@ def try_out(settings: LoopSettings, state: LoopState, say: Say) -> Next:
         end_canary(settings.storage, settings.name)
         few = f"Version {state.version} had {n:,} episodes of its own in {settings.canary.hours:g} hours, the champion"
         return _end(state, "not promoted", f"{few} {champion.episodes or 0:,}: too few to decide by.")
-    asked = promote_canary(settings.storage, settings.name, canary, champion, champion.lower)
+    asked = promote_canary(settings.storage, settings.name, canary, champion)
     end_canary(settings.storage, settings.name)
     return _end(state, "promoted" if asked.passed else "not promoted", asked.why)
 
