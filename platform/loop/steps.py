@@ -14,7 +14,7 @@ A step returns the next state, an end of the round, or None where it waits for m
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -129,7 +129,8 @@ def try_out(settings: LoopSettings, state: LoopState, say: Say) -> Next:
     if acting == state.version:  # a try that was killed has promoted it
         end_canary(settings.storage, settings.name)
         return _end(state, "promoted", f"Version {acting} of {settings.name} is the champion.")
-    canary, champion = (_evidence(settings, version, state.canary_since) for version in (state.version, acting))
+    data, versions, _ = episodes_of(settings.watch_of())
+    canary, champion = (_evidence(data, versions, version, state.canary_since) for version in (state.version, acting))
     n, late = canary.episodes or 0, time.time() - state.canary_since > 3600 * settings.canary.hours
     if n < settings.canary.episodes and not late:
         say(f"Version {state.version} has {n:,} of {settings.canary.episodes:,} episodes of its own.")
@@ -222,9 +223,8 @@ def _gate(settings: LoopSettings, state: LoopState, *, move: bool) -> Promotion:
     return asked
 
 
-def _evidence(settings: LoopSettings, version: str | None, since: float) -> Evidence:
+def _evidence(data: Dataset | None, versions: Sequence[str], version: str | None, since: float) -> Evidence:
     """What a version's own episodes returned that began since then."""
-    data, versions, _ = episodes_of(settings.watch_of())
     nothing = Evidence(version=version or "", by="its own episodes", mean=np.nan, lower=-np.inf, episodes=0)
     if data is None or version not in versions:
         return nothing

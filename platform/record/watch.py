@@ -7,6 +7,7 @@ from typing import Literal
 from .base import Record
 
 AlarmKind = Literal["drift", "outside", "returns", "fallback", "support"]
+Group = Literal["first observation", "observation", "action", "reward", "cost", "nearest"]  # of columns
 
 
 class Changed(Record):
@@ -77,7 +78,7 @@ class Watched(Record):
     reference: str | None  # the data that it was compared with
     compared: tuple[int, int]  # episodes of the reference and of the log; (0, 0): not compared
     traffic: tuple[Traffic, ...]
-    waiting: int  # decisions whose episode is not complete
+    waiting: int  # decisions in no complete episode, with those that were asked for again
     notes: tuple[str, ...]  # what the log's reader had to say
     reasons: dict[str, int]  # why the fallback acted, and how often
     drift: tuple[Changed, ...]

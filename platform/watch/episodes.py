@@ -9,6 +9,7 @@ import numpy as np
 from ...data.dataset import Dataset
 from ...data.formats.decisions.decision_log import DecisionLog, NothingNewError
 from ...data.uris import label
+from ..datasets.sources import folders_here
 from .settings import WatchSettings
 
 TIME, VERSION = "info/time", "info/version"  # columns of what is made of a log
@@ -18,7 +19,8 @@ def episodes_of(settings: WatchSettings) -> tuple[Dataset | None, tuple[str, ...
     """Return the complete episodes of a log, the versions that acted by number, and what the reader has to say."""
     reader = DecisionLog(episode_timeout=settings.episode_timeout, missing_reward=settings.missing_reward)
     try:
-        found = reader.read(Path(settings.log))
+        with folders_here([settings.log]) as (here, _):
+            found = reader.read(Path(here[0]))
     except NothingNewError as error:
         return None, (), [str(error)]
     versions = tuple(found.provenance["log"].get("versions", ()))

@@ -16,8 +16,8 @@ from ...algos.judging.logs import LOG_PROB, Logs, logged
 from ...data.dataset import Dataset
 from ...data.decision_log import read_log
 from ...data.drift import Drift, drift
-from ...data.errors import D3rayError, DataError
-from ...data.uris import label
+from ...data.errors import ConfigError, D3rayError, DataError
+from ...data.uris import is_remote, label
 from ..record.watch import Changed, Watched, WatchedValue
 from ..tracking.registered import is_registered, pinned, registered_package
 from .alarms import alarms, check_webhook
@@ -36,11 +36,13 @@ def look(settings: WatchSettings, say: Callable[[str], None] = print) -> Watched
     """Look at a log once.
 
     Raises:
-        ConfigError: the webhook is no address, or there is no such dataset or model.
+        ConfigError: the webhook is no address, there is no such dataset or model, or no folder for an alarm.
         DataError: it is no log of decisions, or the reference has other spaces.
         StorageError: something cannot be read.
     """
     check_webhook(settings.webhook)
+    if settings.set_alarm and is_remote(settings.log):
+        raise ConfigError(f"set_alarm writes a file that the service looks at, and {settings.log} is no folder: leave it out.")
     seen = read_log(settings.log, "decisions", columns=COLUMNS)
     data, versions, notes = episodes_of(settings)
     package = settings.champion

@@ -7,6 +7,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from ...data.config import Config, setting
+from ..record.watch import Group
 
 
 class AlarmSettings(Config):
@@ -16,7 +17,7 @@ class AlarmSettings(Config):
 
     level: float = setting(0.01, "drift: how probable a change by chance alone may be, over all columns together", gt=0, lt=1)
     distance: float = setting(0.1, "drift: smallest change that counts, as a difference of cumulative shares", ge=0, le=1)
-    groups: tuple[str, ...] = setting(
+    groups: tuple[Group, ...] = setting(
         ("first observation",),
         "drift: columns that count, of first observation, observation, action, reward, cost, nearest; policies change the others",
     )

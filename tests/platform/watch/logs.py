@@ -31,7 +31,7 @@ def world(rng: np.random.Generator, episodes: int, steps: int, shift: float = 0.
 
 
 def serve(
-    folder: Path,
+    folder: Path | str,
     episodes: int,
     *,
     steps: int = 3,
@@ -41,6 +41,7 @@ def serve(
     role: str = "champion",
     begin: float = 0.0,
     log_prob: bool = True,
+    spool: Path | None = None,
 ) -> None:
     """Log episodes that end, a minute apart: the greedy action takes what pays, and with ε = 0.2 a uniform one."""
     rng = np.random.default_rng(seed)
@@ -48,7 +49,7 @@ def serve(
     greedy = (seen[..., 1] > 0).astype(np.int64)
     action = np.where(rng.random(greedy.shape) < EPSILON, drawn, greedy)
     probability = np.where(action == greedy, 1 - EPSILON / 2, EPSILON / 2)
-    writer, ledger = DecisionWriter(folder, SPEC, policy="shop"), OutcomeLedger(folder, SPEC)
+    writer, ledger = DecisionWriter(folder, SPEC, policy="shop", spool=spool), OutcomeLedger(folder, SPEC, spool=spool)
     try:
         for e in range(episodes):
             key = f"{version}-{seed}-{e}"

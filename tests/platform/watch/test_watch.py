@@ -96,6 +96,18 @@ def read_watched_again(log: Path) -> Watched | None:
     return read_watched(Folder(str(log / "watch")))
 
 
+def test_a_log_in_a_bucket_is_watched_and_has_no_place_for_an_alarm(tmp_path: Path, reference: str) -> None:
+    log, out = f"fsspec+memory://{tmp_path.name}/log", str(tmp_path / "out")
+    serve(log, 60, shift=1.5, spool=tmp_path / "spool")
+    found = watch(WatchSettings(log=log, reference=reference, out=out))[0]
+    assert [one.kind for one in found.alarms] == ["drift"]
+    assert sum(one.episodes for one in found.returns) == 60
+    with pytest.raises(ConfigError, match="set_alarm writes a file"):
+        watch(WatchSettings(log=log, out=out, set_alarm=True))
+    with pytest.raises(ConfigError, match="first observation"):
+        WatchSettings.checked({"log": log, "alarms": {"groups": ["first observations"]}})
+
+
 def test_a_fallback_that_acts_often_is_an_alarm(tmp_path: Path) -> None:
     log = tmp_path / "log"
     serve(log, 18)
